@@ -16,7 +16,7 @@ from tallystick.errors import OutputUnavailable
 from tallystick.format import keys
 from tallystick.store.s3 import S3Settings, S3Store
 from unit.outputs.claims_on_calls import BY_KEY, acted, publish
-from unit.outputs.sendings import publication
+from unit.outputs.publications import publication
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The embedded broker over its life: first start, restart on its log, death, users; and readers that live through it."""
+"""The embedded broker: first start, restart with its log, kill, users; and readers that survive these."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ PASSWORD = "not-to-be-seen"
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """A broker that these tests may stop and kill; it stays on one port, as a real one does."""
+    """A broker that these tests may stop and kill. Its port never changes, as with a real one."""
     state = tmp_path_factory.mktemp("own-kafka")
     make_class_archive(
         fetch_jars(default_jar_folder())
-    )  # set-up did, unless Java has changed since
+    )  # already done by setup, unless Java has changed since
     with KafkaBroker(state, port=free_port(), users={"me": PASSWORD}) as running:
         yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
 
 
-def test_a_broker_starts_from_the_class_archive_that_setup_made(own: TestBroker) -> None:
+def test_a_broker_starts_from_the_class_archive_of_setup(own: TestBroker) -> None:
     (archive,) = class_archive(default_jar_folder()).flags
-    below = psutil.Process(own.kafka.process.pid).children(recursive=True)
-    (java,) = [process for process in below if process.name() == "java"]
+    children = psutil.Process(own.kafka.process.pid).children(recursive=True)
+    (java,) = [process for process in children if process.name() == "java"]
     mapped = Path(f"/proc/{java.pid}/maps").read_text()
     assert archive.partition("=")[2] in mapped
 
@@ -68,13 +68,15 @@ def test_a_user_with_the_right_password_reads(own: TestBroker) -> None:
 @pytest.mark.parametrize(
     ("password", "mechanism"), [("wrong-" + PASSWORD, "PLAIN"), (PASSWORD, "SCRAM-SHA-256")]
 )
-def test_a_refused_user_is_told_which_settings_to_check(
+def test_the_error_of_a_refused_user_names_the_settings_to_check(
     own: TestBroker, password: str, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = user(own, password, mechanism)
     with (
         caplog.at_level(logging.DEBUG),
-        caplog.at_level(logging.DEBUG, logger="kafka"),  # a task of ours in this process lowers it
+        caplog.at_level(
+            logging.DEBUG, logger="kafka"
+        ),  # a task of tallystick in this process changes the level
         pytest.raises(
             SettingsError, match=r"refused to authenticate user 'me'.*sasl_mechanism, sasl_plain_u"
         ) as refused,
@@ -84,7 +86,9 @@ def test_a_refused_user_is_told_which_settings_to_check(
     assert PASSWORD not in error_text(refused.value) + caplog.text
 
 
-def test_no_log_line_holds_the_password(own: TestBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_line_contains_the_password(
+    own: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     with (
         caplog.at_level(logging.DEBUG),
         caplog.at_level(logging.DEBUG, logger="kafka"),
@@ -95,24 +99,24 @@ def test_no_log_line_holds_the_password(own: TestBroker, caplog: pytest.LogCaptu
     assert PASSWORD not in caplog.text
 
 
-def test_a_reader_lives_through_the_death_and_return_of_its_leader(own: TestBroker) -> None:
+def test_a_reader_survives_the_kill_and_restart_of_its_leader(own: TestBroker) -> None:
     topic = own.topic()
     producer = own.producer()
     for turn in range(20):
         send(producer, topic, b"%d" % turn)
     ours = _reader(own, topic, fetch_bytes_max=1)
     batches = ours.read(0, OffsetRange(start=0, end=20))
-    seen = next(batches)["value"].to_pylist()
+    values = next(batches)["value"].to_pylist()
     own.kafka.process.kill()
     own.kafka.start()
     own.wait_for_leaders(topic, 1)
     for batch in batches:
-        seen += batch["value"].to_pylist()
-    assert seen == [b"%d" % turn for turn in range(20)]
+        values += batch["value"].to_pylist()
+    assert values == [b"%d" % turn for turn in range(20)]
     assert ours.account.records == 20
 
 
-def test_epochs_tell_the_terms_of_a_leader_apart(own: TestBroker) -> None:
+def test_epochs_distinguish_the_terms_of_a_leader(own: TestBroker) -> None:
     topic = own.topic()
     send(own.producer(), topic, b"0", b"1", timestamp=1_000)
     own.kafka.process.kill()
@@ -126,18 +130,18 @@ def test_epochs_tell_the_terms_of_a_leader_apart(own: TestBroker) -> None:
         assert early.leader_epoch < late.leader_epoch
         assert planner.diverged(topic, [early]) == []
         assert planner.diverged(topic, [late]) == []
-        # Had the first term written a third record, somebody has truncated it since.
-        (said,) = planner.diverged(topic, [Position(offset=3, leader_epoch=early.leader_epoch)])
-        assert "ends at 2" in said
+        # A third record of the first term would have been truncated since.
+        (message,) = planner.diverged(topic, [Position(offset=3, leader_epoch=early.leader_epoch)])
+        assert "ends at 2" in message
     ours, span = _reader(own, topic, fetch_bytes_max=1 << 20), OffsetRange(start=0, end=4)
     assert sum(batch.num_rows for batch in ours.read(0, span, planned_end=late)) == 4
-    # Planned in the first term up to 4: what now lies from 2 on was written by the second.
+    # Planned up to 4 in the first term: records from 2 on were written in the second.
     planned = Position(offset=4, leader_epoch=early.leader_epoch)
     with pytest.raises(LogDamaged, match=r"before offset 4 was of leader epoch \d+, .* ends at 2"):
         list(ours.read(0, span, planned_end=planned))
 
 
-def test_a_reader_gives_up_on_a_leader_that_stays_away(own: TestBroker) -> None:
+def test_a_reader_fails_if_its_leader_does_not_return(own: TestBroker) -> None:
     topic = own.topic()
     producer = own.producer()
     for turn in range(5):
@@ -154,7 +158,7 @@ def test_a_reader_gives_up_on_a_leader_that_stays_away(own: TestBroker) -> None:
     own.kafka.start()
 
 
-def test_a_restart_keeps_the_log_and_the_clusters_id(tmp_path: Path) -> None:
+def test_a_restart_keeps_the_log_and_the_cluster_id(tmp_path: Path) -> None:
     first = KafkaBroker(tmp_path / "state").start()
     running = TestBroker(first, AdminClient({"bootstrap.servers": first.bootstrap}))
     topic = running.topic()
@@ -178,14 +182,14 @@ def test_a_port_in_use_is_refused_by_number(own: TestBroker, tmp_path: Path) -> 
         KafkaBroker(tmp_path / "other", port=port).start()
 
 
-def test_a_broker_that_cannot_start_says_its_last_words(tmp_path: Path) -> None:
+def test_the_error_of_a_broker_that_cannot_start_has_its_last_log_lines(tmp_path: Path) -> None:
     broken = KafkaBroker(tmp_path / "state", settings={"log.retention.ms": "nonsense"})
     with pytest.raises(SettingsError, match="nonsense"):
         broken.start()
     assert not broken.alive
 
 
-def test_jars_that_are_there_are_not_fetched_again(
+def test_jars_that_exist_are_not_fetched_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")

@@ -1,6 +1,6 @@
-"""Several brokers: planning asks all leaders, reading follows one that moves, and takes a replica that is nearer.
+"""Several brokers: planning reads all leaders, a reader follows a leader that moves, and uses a nearer replica.
 
-And no run goes on over a log that an unclean election has rewritten.
+No run continues on a log that an unclean election has rewritten.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
 
 @pytest.fixture
 def orders(monkeypatch: pytest.MonkeyPatch) -> list[FetchOrder]:
-    """What is asked of whom, in order."""
+    """Record the fetches in order, with their replicas."""
     sent: list[FetchOrder] = []
     fetch = KafkaClient.fetch
 
@@ -52,12 +52,12 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[FetchOrder]:
     return sent
 
 
-def settings(cluster: TestBroker, **words: Any) -> KafkaSettings:
+def settings(cluster: TestBroker, **options: Any) -> KafkaSettings:
     return KafkaSettings(
         bootstrap_servers=tuple(cluster.bootstrap.split(",")),
         bootstrap_timeout_ms=20_000,
         request_timeout_ms=20_000,
-        **words,
+        **options,
     )
 
 
@@ -66,17 +66,19 @@ def nodes(cluster: TestBroker) -> KafkaCluster:
     return cluster.kafka
 
 
-def reader(cluster: TestBroker, topic: str, **how: Any) -> RangeReader:
-    asked = settings(cluster, **({"client_rack": rack} if (rack := how.pop("rack", None)) else {}))
-    with KafkaClient(asked) as client:
+def reader(cluster: TestBroker, topic: str, **options: Any) -> RangeReader:
+    client_settings = settings(
+        cluster, **({"client_rack": rack} if (rack := options.pop("rack", None)) else {})
+    )
+    with KafkaClient(client_settings) as client:
         topic_id, cluster_id = client.layout(topic).topic_id, client.cluster_id()
     return RangeReader(
-        asked,
+        client_settings,
         topic=topic,
         topic_id=topic_id,
         cluster_id=cluster_id,
         compacted=False,
-        fetch_bytes_max=how.pop("fetch_bytes_max", 4 << 10),
+        fetch_bytes_max=options.pop("fetch_bytes_max", 4 << 10),
     )
 
 
@@ -87,34 +89,34 @@ def leader_of(cluster: TestBroker, topic: str) -> int:
 
 def in_sync(cluster: TestBroker, topic: str) -> bool:
     found = cluster.admin.list_topics(topic, timeout=5).topics[topic].partitions.values()
-    return all(len(one.isrs) == NODES for one in found)
+    return all(len(partition.isrs) == NODES for partition in found)
 
 
 def filled(cluster: TestBroker, records: int) -> str:
-    """A topic on all three brokers whose replicas are all in step."""
+    """Create a topic on all three brokers, with all replicas in sync."""
     topic = cluster.topic(replicas=NODES, min_insync_replicas=2)
     producer = cluster.producer(batch_num_messages=20)
     send(producer, topic, *(b"%d" % n * 50 for n in range(records)), timestamp=1_000)
-    # With this one, every follower learns that those before it are settled.
+    # With this record, every follower gets the high watermark of those before it.
     send(producer, topic, b"one more", timestamp=1_000)
-    wait_until(lambda: in_sync(cluster, topic), deadline_s=MOVED_S, what="three replicas in step")
+    wait_until(lambda: in_sync(cluster, topic), deadline_s=MOVED_S, what="three replicas in sync")
     return topic
 
 
-def test_planning_asks_every_leader(cluster: TestBroker) -> None:
+def test_planning_reads_every_leader(cluster: TestBroker) -> None:
     topic = cluster.topic(6)
     for partition in range(6):
         send(cluster.producer(), topic, *(b"x",) * partition, partition=partition, timestamp=1_000)
     with LogPlanner(settings(cluster)) as planner:
-        seen = planner.describe([topic])[topic]
+        described = planner.describe([topic])[topic]
         found = planner.boundary(topic, 2_000, [0] * 6)
     with KafkaClient(settings(cluster)) as client:
-        assert len({one.node_id for one in client.layout(topic).leaders}) > 1
-    assert [p.high_watermark for p in seen.partitions] == [0, 1, 2, 3, 4, 5]
-    assert [one.offset for one in found] == [0, 1, 2, 3, 4, 5]
+        assert len({leader.node_id for leader in client.layout(topic).leaders}) > 1
+    assert [p.high_watermark for p in described.partitions] == [0, 1, 2, 3, 4, 5]
+    assert [position.offset for position in found] == [0, 1, 2, 3, 4, 5]
 
 
-def test_reading_goes_on_at_the_new_leader(cluster: TestBroker) -> None:
+def test_a_read_continues_at_the_new_leader(cluster: TestBroker) -> None:
     topic = filled(cluster, 400)
     ours = reader(cluster, topic)
     batches = ours.read(
@@ -135,7 +137,7 @@ def test_reading_goes_on_at_the_new_leader(cluster: TestBroker) -> None:
 
 
 @pytest.mark.parametrize("rack", [1, 2, 3])
-def test_the_replica_of_ones_own_rack_is_read(
+def test_the_replica_in_the_rack_of_the_client_is_read(
     cluster: TestBroker, orders: list[FetchOrder], rack: int
 ) -> None:
     topic = filled(cluster, 400)
@@ -143,11 +145,11 @@ def test_the_replica_of_ones_own_rack_is_read(
     read = ours.read(0, OffsetRange(start=0, end=400))
     assert [o for batch in read for o in batch["offset"].to_pylist()] == list(range(400))
     assert ours.account.records == 400
-    asked = {order.replica for order in orders[1:]}
-    assert asked == ({None} if leader_of(cluster, topic) == rack else {rack})
+    replicas = {order.replica for order in orders[1:]}
+    assert replicas == ({None} if leader_of(cluster, topic) == rack else {rack})
 
 
-def test_a_replica_that_dies_is_left_for_the_leader(
+def test_a_read_continues_at_the_leader_if_its_replica_dies(
     cluster: TestBroker, orders: list[FetchOrder]
 ) -> None:
     topic = filled(cluster, 400)
@@ -165,16 +167,16 @@ def test_a_replica_that_dies_is_left_for_the_leader(
     assert orders[-1].replica is None
 
 
-def test_a_rack_where_nobody_is_reads_from_the_leader(
+def test_a_client_in_a_rack_without_brokers_reads_from_the_leader(
     cluster: TestBroker, orders: list[FetchOrder]
 ) -> None:
     topic = filled(cluster, 100)
-    read = reader(cluster, topic, rack="elsewhere").read(0, OffsetRange(start=0, end=100))
+    read = reader(cluster, topic, rack="other").read(0, OffsetRange(start=0, end=100))
     assert sum(batch.num_rows for batch in read) == 100
     assert {order.replica for order in orders} == {None}
 
 
-# ---------------------------------------------------------------- an unclean election (last: it leaves a broker dead)
+# ---------------------------------------------------------------- unclean election (last: a broker remains dead after it)
 
 
 @pytest.mark.parametrize("when", MOMENTS)
@@ -184,12 +186,12 @@ def test_a_log_that_is_rewritten_before_its_read_ends_is_not_staged(
     case = rewritten[when]
     assert case.staging is not None
     assert case.plan is not None
-    said = rf"the record before offset {KEPT + LOST} was of leader epoch \d+, .* ends at {KEPT}"
-    with pytest.raises(LogDamaged, match=said) as told:
+    message = rf"the record before offset {KEPT + LOST} was of leader epoch \d+, .* ends at {KEPT}"
+    with pytest.raises(LogDamaged, match=message) as caught:
         case.staging.result(2 * MOVED_S)
-    assert "unclean leader election" in told.value.hint
-    assert "A new plan stops too" in told.value.hint
-    # Offsets and counts fit, so the same plan would be staged at once by who looks at nothing else.
+    assert "unclean leader election" in caught.value.hint
+    assert "A new plan stops too" in caught.value.hint
+    # Offsets and counts match, so a reader that checks nothing else would stage the same plan.
     case.lake.assert_refused(LogDamaged, "written anew", run=lambda: case.lake.stage(case.plan))
     case.lake.assert_refused(
         LogDamaged,
@@ -200,20 +202,20 @@ def test_a_log_that_is_rewritten_before_its_read_ends_is_not_staged(
     case.lake.assert_verified()
 
 
-def test_what_was_lost_before_it_was_planned_is_no_part_of_any_plan(
+def test_records_lost_before_they_were_planned_are_in_no_plan(
     rewritten: dict[str, Case],
 ) -> None:
-    """The cluster lost what it had acknowledged; the boundary behind it holds, and the new records are the day's."""
+    """The cluster lost acknowledged records. The boundary after them is valid, and the day has the new records."""
     lake = rewritten["before the plan"].lake
     lake.run(SECOND)
     lake.assert_equals_kafka()
     assert rewritten["before the plan"].numbers == [*range(KEPT), *OTHERS]
 
 
-def test_what_was_read_before_the_log_was_rewritten_is_committed_and_the_next_plan_stops(
+def test_records_read_before_the_log_was_rewritten_are_committed_and_the_next_plan_stops(
     rewritten: dict[str, Case],
 ) -> None:
-    """The rows are what the cluster acknowledged, at the epoch that the plan names; nothing else holds them any more."""
+    """The rows are the acknowledged records, at the epoch that the plan names. No other copy of them exists."""
     case = rewritten["before the commit"]
     assert case.plan is not None
     assert case.report is not None
@@ -228,14 +230,14 @@ def test_what_was_read_before_the_log_was_rewritten_is_committed_and_the_next_pl
     case.lake.assert_verified()
 
 
-def test_the_way_on_from_a_rewritten_log_is_a_topic_created_anew_that_is_adopted(
+def test_a_rewritten_log_is_continued_by_adopting_a_recreated_topic(
     cluster: TestBroker, rewritten: dict[str, Case]
 ) -> None:
-    """What was read stays, what the new history holds instead goes into a new incarnation: each is there once."""
+    """Rows that were read remain, records of the new log are in a new incarnation: each row once."""
     case = rewritten["before the commit"]
     assert case.plan is not None
     assert case.report is not None
-    case.lake.commit(case.plan, case.report)  # as the test above did, if it ran
+    case.lake.commit(case.plan, case.report)  # as in the test above, if it ran
     cluster.delete_topic(case.topic)
     cluster.topic(name=case.topic)
     fill(cluster, case.topic, *OTHERS, day=1.5)
@@ -258,7 +260,7 @@ def test_the_way_on_from_a_rewritten_log_is_a_topic_created_anew_that_is_adopted
     case.lake.assert_verified()
 
 
-def test_what_is_committed_of_a_rewritten_log_is_not_replaced(rewritten: dict[str, Case]) -> None:
+def test_commits_of_a_rewritten_log_are_not_replaced(rewritten: dict[str, Case]) -> None:
     case = rewritten["after the commit"]
     again = changed(case.lake)
     case.lake.assert_refused(
@@ -277,21 +279,21 @@ def test_a_topic_of_the_same_name_on_another_cluster_is_refused(
     fill(broker, case.topic, *range(KEPT + LOST), day=0.5)
     plan = case.plan
     assert plan is not None
-    elsewhere = replace(case.lake, settings=broker.settings)
-    elsewhere.lake = case.lake.lake
-    for run in (lambda: elsewhere.planned(days(2, 3)), lambda: elsewhere.stage(plan)):
-        error = elsewhere.assert_refused(IdentityChanged, plan.topics[0].cluster_id, run=run)
+    on_other_cluster = replace(case.lake, settings=broker.settings)
+    on_other_cluster.lake = case.lake.lake
+    for run in (lambda: on_other_cluster.planned(days(2, 3)), lambda: on_other_cluster.stage(plan)):
+        error = on_other_cluster.assert_refused(IdentityChanged, plan.topics[0].cluster_id, run=run)
         assert "cluster" in str(error)
 
 
-def test_a_topic_on_another_cluster_is_adopted_where_the_old_one_was_read_to_its_end(
+def test_a_topic_on_another_cluster_is_adopted_at_the_end_of_the_old_one(
     broker: TestBroker, cluster: TestBroker
 ) -> None:
     topic = cluster.topic()
     fill(cluster, topic, *range(10), day=0.5)
     lake = LogLake(cluster, [topic])
     lake.run(days(0, 1))
-    fill(cluster, topic, *range(10, 14), day=1.5)  # nobody reads these
+    fill(cluster, topic, *range(10, 14), day=1.5)  # these are never read
     broker.topic(name=topic, partitions=2)
     fill(broker, topic, *range(100, 110), day=1.5, partition=1)
     moved = replace(lake, settings=broker.settings)
@@ -313,6 +315,6 @@ def test_a_topic_on_another_cluster_is_adopted_where_the_old_one_was_read_to_its
     moved.assert_verified()
 
 
-def on(where: TestBroker) -> dict[str, str]:
-    """A connection named `old` that leads there."""
-    return {"TALLYSTICK_KAFKA_OLD": where.settings.as_env_json()}
+def on(cluster: TestBroker) -> dict[str, str]:
+    """Return the environment with a connection named `old` to this cluster."""
+    return {"TALLYSTICK_KAFKA_OLD": cluster.settings.as_env_json()}

@@ -1,4 +1,4 @@
-"""Compaction that comes before, between and after the readings of one plan; and gaps of every kind of topic."""
+"""Compaction before, between and after the reads of one plan, and the gaps of every kind of topic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECORDS, KEYS = 40, 4
 
 
 def filled(broker: TestBroker, policy: str, *, transactions: bool = False) -> tuple[str, LogLake]:
-    """Forty records of four keys, the last of each key a tombstone; in between, perhaps, transactions of other keys."""
+    """Produce forty records of four keys, the last of each a tombstone, and optionally transactions of other keys."""
     topic = broker.topic(cleanup_policy=policy, **(COMPACTION if "compact" in policy else {}))
     plain = broker.producer()
     tx = broker.transactions(f"{topic}-tx") if transactions else None
@@ -38,27 +38,29 @@ def filled(broker: TestBroker, policy: str, *, transactions: bool = False) -> tu
     return topic, LogLake(broker, topics, records_per_task=15)
 
 
-def compacted(broker: TestBroker, topic: str) -> None:
-    """Wait until the cleaner has taken a record of the first day."""
+def wait_for_compaction(broker: TestBroker, topic: str) -> None:
+    """Wait until the cleaner has removed a record of the first day."""
     producer, before = broker.producer(), len(offsets(broker, topic))
 
-    def taken() -> bool:
-        # The cleaner leaves the active segment alone. Segments roll by their records' own times, and a marker's is now.
+    def is_removed() -> bool:
+        # The cleaner ignores the active segment. Segments roll by the times of records; a marker has the current time.
         send(producer, topic, value(999), key=b"roll")
         return len(offsets(broker, topic)) < before
 
-    wait_until(taken, deadline_s=60, what=f"the cleaner taking records of {topic}", poll_s=0.2)
+    wait_until(
+        is_removed, deadline_s=60, what=f"the cleaner removing records of {topic}", poll_s=0.2
+    )
 
 
 def offsets(broker: TestBroker, topic: str) -> list[int]:
-    """Offsets of the first day's records that the judge is given."""
+    """Return the offsets of the records of the first day, read by the reference consumer."""
     return sorted(
         o for (_, _, o), (stamp, _) in consumed(broker, topic).items() if stamp < ms(at(1))
     )
 
 
 def staged(lake: LogLake, plan: Plan) -> tuple[str, list[int]]:
-    """One attempt: its report's key, and the offsets in its files."""
+    """Stage one attempt. Returns the key of its report, and the offsets in its files."""
     key = lake.stage(plan)
     report = lake.lake.report(key)
     assert report is not None
@@ -70,8 +72,8 @@ def staged(lake: LogLake, plan: Plan) -> tuple[str, list[int]]:
     return key, sorted(found)
 
 
-def staged_as_judged(broker: TestBroker, lake: LogLake, plan: Plan, topic: str) -> str:
-    """An attempt that found what the judge found, however long the cleaner goes on."""
+def staged_as_consumed(broker: TestBroker, lake: LogLake, plan: Plan, topic: str) -> str:
+    """Stage until an attempt read the same offsets as the reference consumer, while the cleaner runs."""
     attempts: list[str] = []
 
     def attempt() -> list[int]:
@@ -79,8 +81,8 @@ def staged_as_judged(broker: TestBroker, lake: LogLake, plan: Plan, topic: str) 
         attempts.append(key)
         return found
 
-    found, given = read_while_cleaning(attempt, lambda: offsets(broker, topic))
-    assert found == given
+    found, expected = read_while_cleaning(attempt, lambda: offsets(broker, topic))
+    assert found == expected
     return attempts[-1]
 
 
@@ -89,12 +91,12 @@ def staged_as_judged(broker: TestBroker, lake: LogLake, plan: Plan, topic: str) 
 def test_each_gap_of_a_log_has_its_class(
     broker: TestBroker, policy: str, transactions: bool
 ) -> None:
-    """Markers, aborted records, what compaction took: rows and gaps are the range, and the rows are the judge's."""
+    """Markers, aborted and compacted records: rows and gaps are the range, and the rows are those of the reference."""
     topic, lake = filled(broker, policy, transactions=transactions)
     plan = lake.plan(DAY_1)
     if "compact" in policy:
-        compacted(broker, topic)
-    lake.commit(plan, staged_as_judged(broker, lake, plan, topic))
+        wait_for_compaction(broker, topic)
+    lake.commit(plan, staged_as_consumed(broker, lake, plan, topic))
     (account,) = lake.record(DAY_1).accounts
     assert (account.end, account.records) == (52 if transactions else 40, len(lake.rows()))
     if policy == "delete":
@@ -106,16 +108,16 @@ def test_each_gap_of_a_log_has_its_class(
         lake.assert_verified()
 
 
-def test_a_topic_compacted_between_two_attempts_is_committed_as_the_last_one_found_it(
+def test_a_topic_compacted_between_two_attempts_is_committed_as_the_last_attempt_read_it(
     broker: TestBroker,
 ) -> None:
     topic, lake = filled(broker, "compact")
     plan = lake.plan(DAY_1)
-    _, first = staged(lake, plan)  # its report is lost: the retry finds less, and rightly so
+    _, first = staged(lake, plan)  # its report is lost: the retry correctly finds fewer records
     assert first == list(range(RECORDS))
-    compacted(broker, topic)
+    wait_for_compaction(broker, topic)
     assert lake.plan(DAY_1).encode() == plan.encode()
-    done = lake.commit(plan, staged_as_judged(broker, lake, plan, topic))
+    done = lake.commit(plan, staged_as_consumed(broker, lake, plan, topic))
     assert done.totals.absent == RECORDS - done.totals.records > 0
     lake.assert_verified()
 
@@ -123,16 +125,16 @@ def test_a_topic_compacted_between_two_attempts_is_committed_as_the_last_one_fou
 def test_a_replacement_after_compaction_is_refused_unless_it_is_accepted(
     broker: TestBroker,
 ) -> None:
-    """The first committed generation stands: a log that holds less by now says nothing against it."""
+    """The first committed generation remains: it is not wrong because the log has fewer records now."""
     topic, lake = filled(broker, "compact")
     lake.run(DAY_1)
     assert len(lake.rows()) == RECORDS
-    compacted(broker, topic)
+    wait_for_compaction(broker, topic)
     plan = lake.plan(DAY_1, **changed(lake))
     report = lake.stage(plan)
-    with pytest.raises(ReportRejected, match=r"the replacement holds \d+ .* holds 40\.") as told:
+    with pytest.raises(ReportRejected, match=r"the replacement holds \d+ .* holds 40\.") as caught:
         lake.commit(plan, report)
-    assert "accept_compaction=true" in told.value.hint
+    assert "accept_compaction=true" in caught.value.hint
     assert len(lake.rows()) == RECORDS
     lake.assert_verified()
     done = lake.run(DAY_1, run="by hand", mode="replace", accept_compaction=True)
@@ -142,14 +144,14 @@ def test_a_replacement_after_compaction_is_refused_unless_it_is_accepted(
     lake.assert_verified()
 
 
-def test_a_topic_that_became_compacted_after_its_plan_is_not_read_as_if_it_always_was(
+def test_a_topic_that_became_compacted_after_its_plan_is_damage_for_that_plan(
     broker: TestBroker,
 ) -> None:
-    """The plan says that nothing may be missing: what compaction took since is damage to it, and a new plan's matter."""
+    """The plan expects every offset: records removed since are damage for it, and absent for a new plan."""
     topic, lake = filled(broker, "delete")
     plan = lake.plan(DAY_1)
     broker.configure(topic, cleanup_policy="compact", **COMPACTION)
-    compacted(broker, topic)
+    wait_for_compaction(broker, topic)
     lake.assert_refused(LogDamaged, "and the topic is not compacted", run=lambda: lake.stage(plan))
     done = lake.run(DAY_1, clear=1)
     assert done is not None

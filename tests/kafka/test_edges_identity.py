@@ -1,4 +1,4 @@
-"""A topic that is deleted and created anew under its name, with as many records as before: at every moment of a run."""
+"""A topic that is deleted and recreated with as many records as before, at every moment of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OLD, NEW = range(20), range(100, 120)
 
 
 def filled(broker: TestBroker, topic: str, numbers: range) -> None:
-    """Ten records of day 1 and ten of day 2: offsets, times and leader epochs are those of every other filling."""
+    """Produce ten records of day 1 and ten of day 2. Offsets, times and leader epochs are the same for every topic."""
     fill(broker, topic, *numbers[:10], day=0.5)
     fill(broker, topic, *numbers[10:], day=1.5)
 
@@ -51,7 +51,7 @@ def test_a_recreated_topic_is_not_planned(broker: TestBroker) -> None:
         "deleted and created anew",
         run=lambda: lake.planned(DAY_2),
     )
-    again = changed(lake)  # nor is what was committed of the old one read again from the new
+    again = changed(lake)  # nor are committed offsets of the old topic read again from the new one
     lake.assert_refused(IdentityChanged, known, run=lambda: lake.planned(days(0, 1), **again))
     assert numbers(lake) == list(OLD)[:10]
     lake.assert_verified()
@@ -70,17 +70,17 @@ def test_a_topic_that_is_recreated_before_its_read_ends_is_not_staged(
         f"{known} is expected",
         run=lambda: lake.stage(plan, when, lambda: recreate(broker, topic)),
     )
-    # Neither the same plan nor a new one goes on: both stop until a person has decided.
+    # Neither the same plan nor a new one continues: both stop until a person decides.
     lake.assert_refused(IdentityChanged, known, run=lambda: lake.stage(plan))
     lake.assert_refused(IdentityChanged, known, run=lambda: lake.planned(DAY_2, clear=1))
     assert numbers(lake) == list(OLD)[:10]
     lake.assert_verified()
 
 
-def test_a_topic_recreated_between_read_and_commit_leaves_the_old_records_and_stops_the_next_plan(
+def test_records_of_a_topic_recreated_before_the_commit_are_committed_and_the_next_plan_stops(
     broker: TestBroker,
 ) -> None:
-    """The commit publishes what the ledger's incarnation held, read and proven: to refuse it would lose the last copy."""
+    """The commit has records of the incarnation in the ledger, read and verified: a refusal would lose the last copy."""
     topic, lake = first_day(broker)
     plan = lake.plan(DAY_2)
     report = lake.stage(plan)
@@ -100,25 +100,25 @@ def test_a_deleted_topic_is_named_at_every_step(broker: TestBroker) -> None:
     topic, lake = first_day(broker)
     plan = lake.plan(DAY_2)
     broker.delete_topic(topic)
-    said = f"topic {topic!r} does not exist on the cluster at {broker.bootstrap}"
-    lake.assert_refused(IdentityChanged, said, run=lambda: lake.stage(plan))
-    lake.assert_refused(IdentityChanged, said, run=lambda: lake.planned(days(2, 3)))
+    message = f"topic {topic!r} does not exist on the cluster at {broker.bootstrap}"
+    lake.assert_refused(IdentityChanged, message, run=lambda: lake.stage(plan))
+    lake.assert_refused(IdentityChanged, message, run=lambda: lake.planned(days(2, 3)))
     assert numbers(lake) == list(OLD)[:10]
 
 
-def test_a_recreated_topic_is_adopted_and_both_incarnations_are_there_once(
+def test_a_recreated_topic_is_adopted_and_both_incarnations_are_read_once(
     broker: TestBroker,
 ) -> None:
-    """Five records of the old one were never read: they are lost by name, and the job's own code sees no difference."""
+    """Five records of the old topic were never read: they are recorded as lost. The job's code needs no change."""
     topic, lake = first_day(broker)
     fill(broker, topic, *range(20, 25), day=2.5)
     ends = ends_of(broker, topic)
     recreate(broker, topic)
     send(broker.producer(), topic, b"{", timestamp=ms(at(1.5)), partition=0)
-    seen_by_the_job: set[str] = set()
+    names_in_job: set[str] = set()
 
     def dispatch(records: pa.Table) -> pa.Table:
-        seen_by_the_job.update(records.column("_topic").to_pylist())
+        names_in_job.update(records.column("_topic").to_pylist())
         return records
 
     lake.transform = dispatch
@@ -126,7 +126,7 @@ def test_a_recreated_topic_is_adopted_and_both_incarnations_are_there_once(
         state = log.describe([topic])[topic]
     adopt(lake.lake, topic, lambda: state, ends_of=lambda _: ends, confirmed_id=state.topic_id)
     lake.run(DAY_2)
-    assert seen_by_the_job == {topic}
+    assert names_in_job == {topic}
     assert numbers(lake) == [*OLD[:10], *NEW]
     assert {place[0] for place in lake.rows()} == {topic, f"{topic}@2"}
     assert [place[0] for place in lake.rows(DEAD_LETTERS)] == [f"{topic}@2"]
@@ -145,5 +145,5 @@ def test_a_recreated_topic_is_adopted_and_both_incarnations_are_there_once(
 
 
 def ends_of(broker: TestBroker, topic: str) -> dict[int, int]:
-    """Where each partition ends now, as a broker says."""
+    """Return the current end of each partition, from the broker."""
     return {0: broker.high_watermark(topic)}

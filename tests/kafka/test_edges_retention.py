@@ -1,4 +1,4 @@
-"""Retention that overtakes a plan: before it is made, before, in the middle of and after its reading."""
+"""Retention that overtakes a plan: before the plan, and before, during and after its read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DAY_2 = days(1, 2)
 
 
 def two_days(broker: TestBroker) -> tuple[str, LogLake]:
-    """Day 1 is offsets 0 to 9 and committed, day 2 is offsets 10 to 29; a task reads 10 of them."""
+    """Return a topic and its lake. Day 1 is offsets 0 to 9 and committed, day 2 is offsets 10 to 29, 10 per task."""
     topic = broker.topic()
     fill(broker, topic, *range(10), day=0.5)
     fill(broker, topic, *range(10, 30), day=1.5)
@@ -21,7 +21,7 @@ def two_days(broker: TestBroker) -> tuple[str, LogLake]:
     return topic, lake
 
 
-def test_a_plan_behind_retention_names_both_offsets_and_a_loss_may_be_accepted(
+def test_a_plan_that_retention_overtook_names_both_offsets_and_the_loss_can_be_accepted(
     broker: TestBroker,
 ) -> None:
     topic, lake = two_days(broker)
@@ -40,24 +40,24 @@ def test_a_plan_behind_retention_names_both_offsets_and_a_loss_may_be_accepted(
 
 
 @pytest.mark.parametrize(
-    ("when", "begins", "said"),
+    ("when", "begins", "message"),
     [
         ("before the read", 14, "offsets [10, 20) are wanted, from 10 on are still to be read"),
         ("between two splits", 24, "offsets [20, 30) are wanted, from 20 on are still to be read"),
     ],
 )
 def test_retention_that_overtakes_a_reader_stops_it_with_both_offsets(
-    broker: TestBroker, when: Moment, begins: int, said: str
+    broker: TestBroker, when: Moment, begins: int, message: str
 ) -> None:
     topic, lake = two_days(broker)
     plan = lake.plan(DAY_2)
     lake.assert_refused(
         OutsideRetention,
-        f"topic {topic!r} partition 0: {said}, the log begins at {begins}",
+        f"topic {topic!r} partition 0: {message}, the log begins at {begins}",
         "accept_loss=true",
         run=lambda: lake.stage(plan, when, lambda: broker.delete_records(topic, begins)),
     )
-    # The same attempt again, and the plan again by a clear: nobody skips what is gone.
+    # Neither another attempt nor a new plan after a clear skips lost offsets.
     lake.assert_refused(OutsideRetention, f"begins at {begins}", run=lambda: lake.stage(plan))
     lake.assert_refused(
         OutsideRetention,
@@ -72,10 +72,8 @@ def test_retention_that_overtakes_a_reader_stops_it_with_both_offsets(
 
 
 @pytest.mark.parametrize("when", ["after the last fetch", "before the commit"])
-def test_retention_that_comes_after_the_read_takes_nothing_away(
-    broker: TestBroker, when: Moment
-) -> None:
-    """What was read is whole: it is committed without a loss. Only a replacement would want the log again."""
+def test_retention_after_the_read_loses_nothing(broker: TestBroker, when: Moment) -> None:
+    """The read was complete, and is committed without a loss. Only a replacement would need the log again."""
     topic, lake = two_days(broker)
     plan = lake.plan(DAY_2)
 
@@ -102,7 +100,7 @@ def test_retention_that_comes_after_the_read_takes_nothing_away(
 def test_a_replacement_over_lost_records_is_refused_unless_the_loss_is_accepted(
     broker: TestBroker,
 ) -> None:
-    """The plan was made while all was there; between its reading and the last one the log lost its head."""
+    """The log lost its head between the first read and the replacement."""
     topic, lake = two_days(broker)
     lake.run(DAY_2)
     broker.delete_records(topic, 25)
@@ -117,7 +115,7 @@ def test_a_replacement_over_lost_records_is_refused_unless_the_loss_is_accepted(
     lake.assert_verified()
 
 
-def test_a_first_day_whose_records_may_have_expired_is_no_empty_day(broker: TestBroker) -> None:
+def test_a_first_day_whose_records_may_have_expired_is_not_an_empty_day(broker: TestBroker) -> None:
     topic = broker.topic()
     fill(broker, topic, *range(10), day=0.5)
     fill(broker, topic, *range(10, 20), day=1.5)
@@ -132,7 +130,7 @@ def test_a_first_day_whose_records_may_have_expired_is_no_empty_day(broker: Test
     declared.assert_equals_kafka()
 
 
-def test_a_loss_inside_one_of_several_partitions_is_recorded_there(broker: TestBroker) -> None:
+def test_a_loss_in_one_of_several_partitions_is_recorded_for_it(broker: TestBroker) -> None:
     topic = broker.topic(3)
     lake = LogLake(broker, [topic])
     for partition in range(3):
@@ -148,5 +146,5 @@ def test_a_loss_inside_one_of_several_partitions_is_recorded_there(broker: TestB
     )
     lake.run(DAY_2, accept_loss=True)
     accounts = lake.record(DAY_2).accounts
-    assert [(one.records, one.lost) for one in accounts] == [(4, 0), (2, 2), (4, 0)]
+    assert [(account.records, account.lost) for account in accounts] == [(4, 0), (2, 2), (4, 0)]
     lake.assert_verified()

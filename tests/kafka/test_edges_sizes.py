@@ -1,4 +1,4 @@
-"""Records of any size, and partitions of any: a byte, 64 MiB, 300 headers, five million records beside none."""
+"""Records and partitions of any size: a byte, 64 MiB, 300 headers, five million records next to an empty partition."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ HEADERS: list[tuple[str, bytes | None]] = [
 
 
 def padded(number: int, size_bytes: int) -> bytes:
-    """A good value of exactly so many bytes."""
+    """Return a valid value of exactly this size."""
     bare = len(value(number, ""))
     return value(number, "x" * (size_bytes - bare))
 
 
 VALUES: dict[str, tuple[bytes | None, str | None]] = {
-    # what is sent, and how its dead letter begins (None: it becomes a row)
+    # the value, and the beginning of the reason of its dead letter (None: it becomes a row)
     "null": (None, "tombstone: "),
     "empty": (b"", "json: "),
     "one byte": (b"{", "json: "),
@@ -47,7 +47,7 @@ VALUES: dict[str, tuple[bytes | None, str | None]] = {
 }
 
 
-def test_records_of_every_size_are_a_row_or_a_dead_letter_whole(broker: TestBroker) -> None:
+def test_a_record_of_any_size_is_a_row_or_a_whole_dead_letter(broker: TestBroker) -> None:
     topic = broker.topic(max_message_bytes=80 * MIB)
     producer = broker.producer(message_max_bytes=80 * MIB)
     for name, (sent, _) in VALUES.items():
@@ -56,55 +56,55 @@ def test_records_of_every_size_are_a_row_or_a_dead_letter_whole(broker: TestBrok
     lake = LogLake(broker, [topic])
     lake.run(days(0, 1))
     places = {(topic, 0, offset): name for offset, name in enumerate(VALUES)}
-    given = consumed(broker, topic)
+    expected = consumed(broker, topic)
     dead = {places[place]: row for place, row in lake.rows(DEAD_LETTERS).items()}
     good = {places[place]: row for place, row in lake.rows().items()}
     assert set(dead) == {name for name, (_, reason) in VALUES.items() if reason is not None}
     assert set(good) == set(VALUES) - set(dead)
     for place, name in places.items():
-        assert given[place] == (ms(at(0.5)), VALUES[name][0])
+        assert expected[place] == (ms(at(0.5)), VALUES[name][0])
     for name, row in dead.items():
         assert row["value"] == VALUES[name][0]
         assert row["key"] == name.encode()
         assert row["reason"].startswith(VALUES[name][1]), row["reason"]
     assert good["1 MiB"]["text"] == "x" * (MIB - len(value(5, "")))
-    told = json.loads(dead["300 headers and no JSON"]["headers"])
-    assert [(n, v if v is None else base64.b64decode(v)) for n, v in told] == HEADERS
+    headers = json.loads(dead["300 headers and no JSON"]["headers"])
+    assert [(n, v if v is None else base64.b64decode(v)) for n, v in headers] == HEADERS
     lake.assert_verified()
 
 
 RECORDS_PER_BATCH = 50_000
 RECORDS = int(os.environ.get("EDGE_RECORDS", "5_000_000"))
-HELD_MIB_MAX = 400
+MEMORY_MIB_MAX = 400
 
 
-def test_a_partition_of_five_million_records_beside_an_empty_one(broker: TestBroker) -> None:
-    """One interval, five tasks; in bounded memory, for no piece is ever held whole."""
+def test_a_partition_of_five_million_records_next_to_an_empty_one(broker: TestBroker) -> None:
+    """One interval, five tasks, in limited memory: no split is ever in memory as a whole."""
     topic = broker.topic(2)
-    one = batch(
+    records = batch(
         *(
             Sent(value=b'{"n":%d}' % (n % 10), timestamp=ms(at(0.5)))
             for n in range(RECORDS_PER_BATCH)
         ),
         codec="lz4",
     )
-    produce_raw(broker, topic, *(one for _ in range(RECORDS // RECORDS_PER_BATCH)))
+    produce_raw(broker, topic, *(records for _ in range(RECORDS // RECORDS_PER_BATCH)))
     lake = LogLake(broker, [topic])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     done = lake.run(days(0, 1))
     grown_mib = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     assert done is not None
-    assert [one.records for one in lake.record(days(0, 1)).accounts] == [RECORDS, 0]
-    assert {piece.partition for piece in lake.tasks_run} == {0}
+    assert [account.records for account in lake.record(days(0, 1)).accounts] == [RECORDS, 0]
+    assert {split.partition for split in lake.tasks_run} == {0}
     assert len(lake.tasks_run) == -(-RECORDS // 1_000_000)
     offsets, numbers = _stored(lake)
     assert np.array_equal(np.sort(offsets), np.arange(RECORDS))
     assert np.array_equal(numbers[np.argsort(offsets)], np.arange(RECORDS) % 10)
-    assert grown_mib < HELD_MIB_MAX
+    assert grown_mib < MEMORY_MIB_MAX
 
 
 def _stored(lake: LogLake) -> tuple[Any, Any]:
-    """Offsets and values in the files that the commit added, straight from Parquet."""
+    """Return offsets and values of the files that the commit added, read from Parquet directly."""
     tables = []
     for key in lake.record(days(0, 1)).added["events"]:
         found = lake.lake.store.get(key)
@@ -114,7 +114,7 @@ def _stored(lake: LogLake) -> tuple[Any, Any]:
     return whole["_offset"].to_numpy(), whole["n"].to_numpy()
 
 
-def test_a_tombstone_is_a_row_where_the_pipeline_says_so(broker: TestBroker) -> None:
+def test_a_tombstone_is_a_row_if_the_pipeline_keeps_tombstones(broker: TestBroker) -> None:
     topic = broker.topic()
     send(broker.producer(), topic, None, value(1), None, key=b"k", timestamp=ms(at(0.5)))
     columns = (

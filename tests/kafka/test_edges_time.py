@@ -1,4 +1,4 @@
-"""Timestamps and boundaries: any clock of any producer, intervals in any order; ranges tile the log all the same."""
+"""Timestamps and boundaries: with any clock of any producer, and intervals in any order, ranges tile the log."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PARTITIONS = 3
 
 
 class Reference:
-    """Boundaries as the protocol says, from the produced list alone, in the order in which they are asked for."""
+    """Boundaries according to the protocol, computed from the produced records only, in the order of the requests."""
 
     def __init__(self) -> None:
         self.stamps: list[list[int]] = [[] for _ in range(PARTITIONS)]
         self._set: dict[float, list[int]] = {}
 
     def boundary(self, day: float) -> list[int]:
-        """The first record at or after the instant, not before the left neighbour's boundary nor behind the right's."""
+        """Return the first record at or after the instant, between the boundaries of the left and the right neighbour."""
         if day not in self._set:
             left = max((d for d in self._set if d < day), default=None)
             right = min((d for d in self._set if d > day), default=None)
@@ -53,39 +53,43 @@ QUARTERS = [n / 4 for n in range(24)]
 
 
 def arrivals(until: float) -> st.SearchStrategy[list[list[float]]]:
-    """What comes in between two plans: per partition the days of its records, in no order, none later than `until`."""
-    some = st.lists(st.sampled_from([q for q in QUARTERS if q <= until]), min_size=1, max_size=6)
-    return st.lists(some, min_size=PARTITIONS, max_size=PARTITIONS)
+    """Return records that arrive between two plans: the days per partition, in no order, none later than `until`."""
+    days_of_records = st.lists(
+        st.sampled_from([q for q in QUARTERS if q <= until]), min_size=1, max_size=6
+    )
+    return st.lists(days_of_records, min_size=PARTITIONS, max_size=PARTITIONS)
 
 
 def ranges(plan: Plan) -> list[tuple[int, int]]:
     (topic,) = plan.topics
-    return [(one.start, one.end) for one in topic.ranges]
+    return [(each.start, each.end) for each in topic.ranges]
 
 
-# Without shrinking: every example costs a topic, and the one that fails is printed whole.
+# Without shrinking: every example needs a topic, and a failing example is printed completely.
 @settings(max_examples=12, phases=(Phase.reuse, Phase.generate))
 @given(data=st.data())
-def test_boundaries_asked_for_in_any_order_tile_a_log_that_grows(
+def test_boundaries_requested_in_any_order_tile_a_growing_log(
     broker: TestBroker, data: st.DataObject
 ) -> None:
-    """Timestamps are shuffled, intervals come in any order, and more records of any day arrive between them."""
+    """Timestamps are shuffled, intervals run in any order, and more records of any day arrive between them."""
     inner = data.draw(st.sets(st.sampled_from(QUARTERS[1:]), min_size=2, max_size=4))
     order = data.draw(st.permutations(list(itertools.pairwise([0.0, *sorted(inner), 6.0]))))
     topic, producer = broker.topic(PARTITIONS), broker.producer()
     lake, reference = LogLake(broker, [topic]), Reference()
     read: list[list[OffsetRange]] = [[] for _ in range(PARTITIONS)]
-    for turn, (first, last) in enumerate([*order, (6.0, 7.0)]):  # the last one takes what came late
+    for turn, (first, last) in enumerate(
+        [*order, (6.0, 7.0)]
+    ):  # the last interval gets the late records
         for partition, days_of in enumerate(data.draw(arrivals(6 * turn / len(order)))):
             for day in days_of:
                 fill(broker, topic, 1, day=day, partition=partition, producer=producer)
             reference.stamps[partition] += [ms(at(day)) for day in days_of]
         send(producer, topic)
-        wanted = [reference.boundary(day) for day in (first, last)]
+        expected = [reference.boundary(day) for day in (first, last)]
         lake.run(days(first, last))
         plan = lake.lake.plan(lake.record(days(first, last)).plan)
         assert plan is not None
-        assert ranges(plan) == list(zip(*wanted, strict=True))
+        assert ranges(plan) == list(zip(*expected, strict=True))
         for partition, (start, end) in enumerate(ranges(plan)):
             read[partition].append(OffsetRange(start=start, end=end))
     for spans, stamps in zip(read, reference.stamps, strict=True):
@@ -93,10 +97,10 @@ def test_boundaries_asked_for_in_any_order_tile_a_log_that_grows(
     lake.assert_equals_kafka()
 
 
-def test_a_boundary_that_is_asked_for_late_stays_before_those_that_were_set(
+def test_a_boundary_requested_late_is_not_after_those_that_were_set(
     broker: TestBroker,
 ) -> None:
-    """Day 3 was empty when it was committed; what came since belongs behind it, whatever day it is of."""
+    """Day 3 was empty when it was committed. Records that arrived since are after it, for any day of theirs."""
     topic = broker.topic()
     lake = LogLake(broker, [topic])
     fill(broker, topic, 0, 1, day=0.5)
@@ -115,8 +119,8 @@ def test_a_boundary_that_is_asked_for_late_stays_before_those_that_were_set(
 
 
 @pytest.fixture(scope="module")
-def odd(broker: TestBroker) -> str:
-    """Partitions whose clocks are odd, each in a way of its own; the last has no record at all."""
+def wrong_clocks(broker: TestBroker) -> str:
+    """A topic whose partitions have wrong clocks, each in its own way; the last partition has no records."""
     topic, producer = broker.topic(6, **ANY_TIME), broker.producer()
 
     def filled(*numbers: int, day: float, partition: int) -> None:
@@ -140,21 +144,23 @@ def odd(broker: TestBroker) -> str:
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)], ids=str)
-def test_every_record_is_there_once_whatever_its_clock_said(
-    broker: TestBroker, odd: str, order: tuple[int, ...]
+def test_every_record_is_read_once_with_any_clock(
+    broker: TestBroker, wrong_clocks: str, order: tuple[int, ...]
 ) -> None:
-    """-1, out of order, two centuries ahead, microseconds for milliseconds: none is lost, none holds up what follows."""
-    lake = LogLake(broker, [odd])
+    """-1, out of order, two centuries ahead, microseconds for milliseconds: none is lost, none blocks later records."""
+    lake = LogLake(broker, [wrong_clocks])
     for day in order:
         lake.run(days(day, day + 1))
-    lake.assert_equals_kafka(dead=[(odd, 3, 2)])  # its time lies beyond any calendar
-    # What comes from the future is of the interval in which it arrives: the next record of the day is the boundary.
-    ends = [[one.end for one in lake.record(days(day, day + 1)).accounts] for day in range(3)]
+    lake.assert_equals_kafka(dead=[(wrong_clocks, 3, 2)])  # its time is outside the calendar
+    # A record from the future is in the interval of its arrival: the next record of the day is the boundary.
+    ends = [
+        [account.end for account in lake.record(days(day, day + 1)).accounts] for day in range(3)
+    ]
     assert ends == [[7, 2, 3, 3, 2, 0], [8, 2, 4, 4, 2, 0], [9, 9, 5, 5, 2, 0]]
 
 
-def test_append_time_counts_where_the_topic_says_so(broker: TestBroker) -> None:
-    """The producer's own times, years before, are not asked: intervals are of the broker's clock."""
+def test_intervals_follow_append_time_if_the_topic_has_it(broker: TestBroker) -> None:
+    """The times of the producer, years before, are ignored: intervals follow the clock of the broker."""
     topic = broker.topic(message_timestamp_type="LogAppendTime")
     lake = LogLake(broker, [topic])
     edges = [_passed()]
@@ -164,13 +170,13 @@ def test_append_time_counts_where_the_topic_says_so(broker: TestBroker) -> None:
     first, second = (Interval(start=a, end=b) for a, b in itertools.pairwise(edges))
     lake.run(second)
     lake.run(first)
-    assert [one.records for one in lake.record(first).accounts] == [10]
-    assert [one.records for one in lake.record(second).accounts] == [15]
+    assert [account.records for account in lake.record(first).accounts] == [10]
+    assert [account.records for account in lake.record(second).accounts] == [15]
     lake.assert_equals_kafka()
 
 
 def _passed() -> datetime:
-    """A millisecond that is over, with every record so far before it and none after."""
+    """Wait for a millisecond after every record so far, and return it."""
     until = time.time_ns() // 1_000_000 + 2
     wait_until(
         lambda: time.time_ns() // 1_000_000 > until, deadline_s=10, what="2 ms", poll_s=0.001
@@ -178,14 +184,14 @@ def _passed() -> datetime:
     return datetime.fromtimestamp(until / 1000, UTC)
 
 
-def test_an_interval_without_records_is_committed_and_a_late_record_goes_to_the_next(
+def test_an_interval_without_records_is_committed_and_a_late_record_is_in_the_next(
     broker: TestBroker,
 ) -> None:
     topic = broker.topic(2)
     lake = LogLake(broker, [topic])
     fill(broker, topic, 1, day=0.5)
     lake.run(days(0, 1))
-    assert lake.run(days(1, 2)) is None  # the plan commits it: no task
+    assert lake.run(days(1, 2)) is None  # the plan commits it, without tasks
     assert lake.record(days(1, 2)).report is None
     fill(broker, topic, 2, day=1.5)  # late: its day is over
     fill(broker, topic, 3, day=2.5, partition=1)
@@ -209,8 +215,8 @@ def test_an_empty_topic_is_committed_day_by_day_and_then_read(broker: TestBroker
     lake.assert_equals_kafka()
 
 
-def test_a_plan_whose_end_was_the_end_of_the_log_stays_as_it_was(broker: TestBroker) -> None:
-    """No record at or after the end: the boundary is where the log ended, also for a try that finds a longer one."""
+def test_a_plan_whose_end_was_the_end_of_the_log_does_not_change(broker: TestBroker) -> None:
+    """No record at or after the end: the boundary is the end of the log, even if a retry finds a longer log."""
     topic = broker.topic()
     lake = LogLake(broker, [topic], records_per_task=10)
     fill(broker, topic, *range(20), day=0.5)

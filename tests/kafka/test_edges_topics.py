@@ -1,4 +1,4 @@
-"""Partitions that join a topic at any moment; and several topics in one pipeline, each of its own kind."""
+"""Partitions that are added to a topic at any time; several topics of different kinds in one pipeline."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def grow(broker: TestBroker, topic: str, partitions: int) -> None:
 
 
 def spread(broker: TestBroker, topic: str, partitions: int, *, day: float) -> None:
-    """Five records of one time in each partition."""
+    """Produce five records of one time into each partition."""
     producer = broker.producer()
     for partition in range(partitions):
         numbers = range(10 * partition, 10 * partition + 5)
@@ -29,7 +29,7 @@ def spread(broker: TestBroker, topic: str, partitions: int, *, day: float) -> No
 # ---------------------------------------------------------------- partitions
 
 
-def test_partitions_that_join_after_the_plan_are_read_by_the_next_one(broker: TestBroker) -> None:
+def test_partitions_added_after_the_plan_are_read_by_the_next_plan(broker: TestBroker) -> None:
     topic = broker.topic(3)
     lake = LogLake(broker, [topic])
     spread(broker, topic, 3, day=0.5)
@@ -41,13 +41,13 @@ def test_partitions_that_join_after_the_plan_are_read_by_the_next_one(broker: Te
     lake.commit(plan, lake.stage(plan))
     assert {p for _, p, _ in lake.rows()} == {0, 1, 2}
     lake.run(days(1, 2))
-    # All of the new partitions, also what is of the first day; of the old ones what came after its end.
-    assert [one.start for one in lake.record(days(1, 2)).accounts] == [5, 5, 5, 0, 0]
+    # All of the new partitions, including the first day; of the old ones the records after its end.
+    assert [account.start for account in lake.record(days(1, 2)).accounts] == [5, 5, 5, 0, 0]
     lake.assert_equals_kafka()
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)], ids=str)
-def test_partitions_that_join_between_two_intervals_lose_nothing(
+def test_partitions_added_between_two_intervals_lose_nothing(
     broker: TestBroker, order: tuple[int, ...]
 ) -> None:
     topic = broker.topic(3)
@@ -63,7 +63,7 @@ def test_partitions_that_join_between_two_intervals_lose_nothing(
     lake.assert_equals_kafka()
 
 
-def test_a_partition_that_joined_and_lost_records_before_it_was_seen_is_a_loss(
+def test_records_lost_by_an_added_partition_before_it_was_planned_are_a_loss(
     broker: TestBroker,
 ) -> None:
     topic = broker.topic(3)
@@ -87,8 +87,8 @@ def test_a_partition_that_joined_and_lost_records_before_it_was_seen_is_a_loss(
 # ---------------------------------------------------------------- several topics
 
 
-class Several:
-    """One pipeline over four topics: flights (3 partitions), notes (another decode), empty (2), moved (transactional)."""
+class FourTopics:
+    """A pipeline over four topics: flights (3 partitions), notes (other columns), empty (2), moved (transactional)."""
 
     def __init__(self, broker: TestBroker) -> None:
         self.broker = broker
@@ -116,7 +116,7 @@ class Several:
         )
 
     def fill(self, day: float) -> None:
-        """What a day brings; a record of notes does not fit, a transaction of moved is aborted."""
+        """Produce the records of a day. A record of notes does not decode, a transaction of moved is aborted."""
         stamp = ms(at(day))
         spread(self.broker, self.flights, 3, day=day)
         for body in (
@@ -132,13 +132,13 @@ class Several:
             self.broker.end(producer, self.moved, abort=abort)
 
     def found(self) -> dict[str, list[tuple[int | None, str | None]]]:
-        """What the rows of each topic say."""
+        """Return the values of the rows of each topic."""
         sorted_rows = sorted(self.lake.rows().items())
         names = {self.flights: "flights", self.notes: "notes", self.moved: "moved"}
-        told: dict[str, list[tuple[int | None, str | None]]] = {}
+        values: dict[str, list[tuple[int | None, str | None]]] = {}
         for (topic, _, _), row in sorted_rows:
-            told.setdefault(names[topic], []).append((row["n"], row["text"]))
-        return told
+            values.setdefault(names[topic], []).append((row["n"], row["text"]))
+        return values
 
 
 TOPIC_SUMS = [Column("topic", "string"), Column("records", "long")]
@@ -150,7 +150,7 @@ ONE_DAY: dict[str, list[tuple[int | None, str | None]]] = {
 
 
 def one_shape(records: pa.Table) -> dict[str, pa.Table]:
-    """Rows of every topic in the columns of one table, and how many there are."""
+    """Return rows of every topic in the columns of one table, and their number."""
     lineage = {n: records[n] for n in ("_topic", "_kafka_partition", "_offset", "_timestamp")}
     count, names = records.num_rows, records.column_names
     number = records["n"] if "n" in names else records["id"].cast(pa.int64())
@@ -164,22 +164,22 @@ def one_shape(records: pa.Table) -> dict[str, pa.Table]:
 
 
 @pytest.fixture
-def several(broker: TestBroker) -> Several:
-    made = Several(broker)
-    made.fill(0.5)
-    return made
+def topics(broker: TestBroker) -> FourTopics:
+    four = FourTopics(broker)
+    four.fill(0.5)
+    return four
 
 
-def test_several_topics_of_different_kinds_are_one_interval(several: Several) -> None:
-    done = several.lake.run(days(0, 1))
+def test_several_topics_of_different_kinds_are_one_interval(topics: FourTopics) -> None:
+    done = topics.lake.run(days(0, 1))
     assert done is not None
-    assert several.found() == ONE_DAY
-    accounts = several.lake.record(days(0, 1)).accounts
-    assert [(one.topic, one.partition) for one in accounts] == [
-        *((several.flights, p) for p in range(3)),
-        (several.notes, 0),
-        *((several.empty, p) for p in range(2)),
-        (several.moved, 0),
+    assert topics.found() == ONE_DAY
+    accounts = topics.lake.record(days(0, 1)).accounts
+    assert [(account.topic, account.partition) for account in accounts] == [
+        *((topics.flights, p) for p in range(3)),
+        (topics.notes, 0),
+        *((topics.empty, p) for p in range(2)),
+        (topics.moved, 0),
     ]
     assert [(a.records, a.dead_letters, a.aborted, a.control) for a in accounts] == [
         *[(5, 0, 0, 0)] * 3,
@@ -187,58 +187,58 @@ def test_several_topics_of_different_kinds_are_one_interval(several: Several) ->
         *[(0, 0, 0, 0)] * 2,
         (2, 0, 1, 3),
     ]
-    (letter,) = several.lake.rows(DEAD_LETTERS).items()
-    assert letter[0] == (several.notes, 0, 1)
-    several.lake.assert_verified()
-    several.fill(1.5)
-    several.lake.run(days(1, 2))
-    assert {name: len(rows) for name, rows in several.found().items()} == {
+    (letter,) = topics.lake.rows(DEAD_LETTERS).items()
+    assert letter[0] == (topics.notes, 0, 1)
+    topics.lake.assert_verified()
+    topics.fill(1.5)
+    topics.lake.run(days(1, 2))
+    assert {name: len(rows) for name, rows in topics.found().items()} == {
         name: 2 * len(rows) for name, rows in ONE_DAY.items()
     }
-    several.lake.assert_verified()
+    topics.lake.assert_verified()
 
 
-def broken(several: Several, how: str) -> tuple[type[TallystickError], str]:
-    """Let something happen to one of the topics: the error that must name it."""
-    broker = several.broker
-    if how == "recreated":
-        broker.delete_topic(several.notes)
-        broker.topic(name=several.notes)
-        several.fill(1.5)
-        return IdentityChanged, several.notes
-    if how == "behind retention":
-        broker.delete_records(several.flights, 7, partition=1)
-        return OutsideRetention, several.flights
-    producer = broker.transactions(f"{several.moved}-moves")
+def damage_one(topics: FourTopics, damage: str) -> tuple[type[TallystickError], str]:
+    """Damage one of the topics. Returns the error that must name it."""
+    broker = topics.broker
+    if damage == "recreated":
+        broker.delete_topic(topics.notes)
+        broker.topic(name=topics.notes)
+        topics.fill(1.5)
+        return IdentityChanged, topics.notes
+    if damage == "behind retention":
+        broker.delete_records(topics.flights, 7, partition=1)
+        return OutsideRetention, topics.flights
+    producer = broker.transactions(f"{topics.moved}-moves")
     producer.begin_transaction()
-    send(producer, several.moved, b'{"number": 9}', timestamp=ms(at(1.1)))
-    send(broker.producer(), several.moved, b'{"number": 10}', timestamp=ms(at(2.1)))
-    return NotYet, several.moved
+    send(producer, topics.moved, b'{"number": 9}', timestamp=ms(at(1.1)))
+    send(broker.producer(), topics.moved, b'{"number": 10}', timestamp=ms(at(2.1)))
+    return NotYet, topics.moved
 
 
-@pytest.mark.parametrize("how", ["recreated", "behind retention", "an open transaction"])
-@pytest.mark.parametrize("planned", [False, True], ids=["before the plan", "before the read"])
-def test_what_stops_one_topic_stops_the_interval_for_all(
-    several: Several, how: str, planned: bool
+@pytest.mark.parametrize("damage", ["recreated", "behind retention", "an open transaction"])
+@pytest.mark.parametrize("is_planned", [False, True], ids=["before the plan", "before the read"])
+def test_an_error_of_one_topic_stops_the_interval_for_all_topics(
+    topics: FourTopics, damage: str, is_planned: bool
 ) -> None:
-    """The error names the topic; nothing of the others is committed, neither rows nor offsets."""
-    several.lake.run(days(0, 1))
-    several.fill(1.5)
-    plan = several.lake.plan(days(1, 2)) if planned else None
-    kind, named = broken(several, how)
-    if planned and kind is NotYet:
+    """The error names the topic. Neither rows nor offsets of the others are committed."""
+    topics.lake.run(days(0, 1))
+    topics.fill(1.5)
+    plan = topics.lake.plan(days(1, 2)) if is_planned else None
+    kind, named = damage_one(topics, damage)
+    if is_planned and kind is NotYet:
         assert (
             plan is not None
-        )  # what was planned was stable: a later transaction does not hold it up
-        several.lake.commit(plan, several.lake.stage(plan))
-        assert {name: len(rows) for name, rows in several.found().items()} == {
+        )  # the planned range was stable: a later transaction does not block it
+        topics.lake.commit(plan, topics.lake.stage(plan))
+        assert {name: len(rows) for name, rows in topics.found().items()} == {
             name: 2 * len(rows) for name, rows in ONE_DAY.items()
         }
         return
-    several.lake.assert_refused(
+    topics.lake.assert_refused(
         kind,
         named,
-        run=lambda: several.lake.stage(plan) if plan else several.lake.planned(days(1, 2)),
+        run=lambda: topics.lake.stage(plan) if plan else topics.lake.planned(days(1, 2)),
     )
-    assert several.found() == ONE_DAY
-    several.lake.assert_verified()
+    assert topics.found() == ONE_DAY
+    topics.lake.assert_verified()

@@ -1,4 +1,4 @@
-"""Transactions at the edges of intervals: aborted, open, across a boundary, and held by a producer that died."""
+"""Transactions at the ends of intervals: aborted, open, across a boundary, and left open by a dead producer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from support.brokers import TestBroker, send
 from support.log_lake import LogLake, at, days, fill, ms, value
 from tallystick.errors import NotYet
 
-# A producer in a process of its own: it begins a transaction, says so, and never ends it.
-HOLDER = """
+# A producer in a process of its own: it begins a transaction, prints a line, and never ends it.
+OPEN_TRANSACTION = """
 import sys
 from confluent_kafka import Producer
 bootstrap, topic, name, stamp = sys.argv[1:]
@@ -31,7 +31,7 @@ sys.stdin.read()
 
 
 class Sums(NamedTuple):
-    """What became of the offsets of one interval."""
+    """The account of one interval."""
 
     records: int
     aborted: int
@@ -47,14 +47,14 @@ def sums(lake: LogLake, first: float, last: float) -> Sums:
 def transact(
     broker: TestBroker, topic: str, numbers: Sequence[int], *, day: float, abort: bool
 ) -> None:
-    """One transaction; all of its records are of one time."""
+    """Produce one transaction, with one time for all of its records."""
     producer = broker.transactions(f"{topic}-{numbers[0]}")
     producer.begin_transaction()
     send(producer, topic, *map(value, numbers), timestamp=ms(at(day)))
     broker.end(producer, topic, abort=abort)
 
 
-def test_a_range_whose_last_500_records_are_aborted_is_whole(broker: TestBroker) -> None:
+def test_a_range_whose_last_500_records_are_aborted_is_complete(broker: TestBroker) -> None:
     topic = broker.topic()
     lake = LogLake(broker, [topic])
     fill(broker, topic, *range(100), day=0.1)
@@ -82,7 +82,7 @@ def test_a_log_that_ends_with_aborted_records_and_their_marker_is_read_to_its_en
     lake.assert_equals_kafka()
 
 
-def test_an_interval_with_nothing_but_aborted_records_has_an_account_and_no_row(
+def test_an_interval_of_only_aborted_records_has_an_account_and_no_row(
     broker: TestBroker,
 ) -> None:
     topic = broker.topic()
@@ -97,8 +97,8 @@ def test_an_interval_with_nothing_but_aborted_records_has_an_account_and_no_row(
     lake.assert_equals_kafka()
 
 
-def test_of_many_transactions_the_aborted_fifth_is_nowhere(broker: TestBroker) -> None:
-    """Cut into pieces of 7 offsets, so that cuts fall inside transactions and between records and markers."""
+def test_of_many_transactions_the_aborted_fifth_gives_no_row(broker: TestBroker) -> None:
+    """Input splits of 7 offsets end inside transactions, and between records and markers."""
     topic = broker.topic()
     lake = LogLake(broker, [topic], records_per_task=7)
     producer = broker.transactions(f"{topic}-many")
@@ -110,13 +110,13 @@ def test_of_many_transactions_the_aborted_fifth_is_nowhere(broker: TestBroker) -
     for day in (1, 0):
         lake.run(days(day, day + 1))
     lake.assert_equals_kafka()
-    told = [sums(lake, day, day + 1) for day in (0, 1)]
-    assert [sum(each) for each in zip(*told, strict=True)] == [80, 20, 20]
+    accounts = [sums(lake, day, day + 1) for day in (0, 1)]
+    assert [sum(each) for each in zip(*accounts, strict=True)] == [80, 20, 20]
     assert len(lake.tasks_run) == 18
 
 
 def _across(broker: TestBroker, topic: str) -> Producer:
-    """Records of both days, some plain, some in a transaction that is open at the end of it."""
+    """Produce records of both days, some plain, some in a transaction. Returns its producer; it is still open."""
     fill(broker, topic, 1, 2, day=0.1)
     producer = broker.transactions(f"{topic}-across")
     producer.begin_transaction()
@@ -144,8 +144,8 @@ def test_a_transaction_across_a_boundary_is_waited_for_and_then_split(
     assert sums(lake, 1, 2) == ((1, 1, 1) if abort else (2, 0, 1))
 
 
-def test_the_plan_after_the_wait_is_the_plan_of_every_later_try(broker: TestBroker) -> None:
-    """The range does not depend on when it was read: what is produced after the plan is no part of it."""
+def test_every_retry_gets_the_plan_that_was_granted_after_the_wait(broker: TestBroker) -> None:
+    """The range does not depend on the time of the read: records produced after the plan are not in it."""
     topic = broker.topic()
     lake = LogLake(broker, [topic])
     producer = _across(broker, topic)
@@ -153,7 +153,7 @@ def test_the_plan_after_the_wait_is_the_plan_of_every_later_try(broker: TestBrok
         lake.planned(days(0, 1))
     broker.end(producer, topic)
     first = lake.plan(days(0, 1))
-    transact(broker, topic, [70, 71], day=0.7, abort=True)  # late ones
+    transact(broker, topic, [70, 71], day=0.7, abort=True)  # late records
     fill(broker, topic, 72, day=0.7)
     again = lake.plan(days(0, 1))
     assert (again.key, again.encode()) == (first.key, first.encode())
@@ -162,7 +162,7 @@ def test_the_plan_after_the_wait_is_the_plan_of_every_later_try(broker: TestBrok
     lake.assert_equals_kafka()
 
 
-def test_an_open_transaction_behind_an_interval_does_not_hold_it_up(broker: TestBroker) -> None:
+def test_an_open_transaction_after_an_interval_does_not_block_it(broker: TestBroker) -> None:
     topic = broker.topic()
     lake = LogLake(broker, [topic])
     fill(broker, topic, 1, 2, day=0.1)
@@ -177,27 +177,27 @@ def test_an_open_transaction_behind_an_interval_does_not_hold_it_up(broker: Test
     lake.assert_equals_kafka()
 
 
-def test_a_transaction_whose_producer_was_killed_is_told_with_the_way_to_find_it(
+def test_an_open_transaction_of_a_killed_producer_is_an_error_with_a_hint(
     broker: TestBroker,
 ) -> None:
-    """It pins the last stable offset until its timeout: nothing is skipped, and nothing is read beyond it."""
+    """It holds the last stable offset until its timeout: nothing is skipped, and nothing is read beyond it."""
     topic = broker.topic()
     lake = LogLake(broker, [topic])
     fill(broker, topic, 1, day=0.1)
-    argv = [sys.executable, "-c", HOLDER, broker.bootstrap, topic, f"{topic}-dead"]
-    holder = subprocess.Popen(
+    argv = [sys.executable, "-c", OPEN_TRANSACTION, broker.bootstrap, topic, f"{topic}-dead"]
+    process = subprocess.Popen(
         [*argv, str(ms(at(0.5)))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    with holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "open\n"
-        holder.send_signal(signal.SIGKILL)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        process.send_signal(signal.SIGKILL)
     fill(broker, topic, 2, day=1.1)
     for _ in ("the plan", "its retry"):
-        with pytest.raises(NotYet, match="is still open") as told:
+        with pytest.raises(NotYet, match="is still open") as caught:
             lake.planned(days(0, 1))
-        assert "kafka-transactions.sh find-hanging" in told.value.hint
-    # What the operator does: the transaction is aborted. Here a producer of the same name fences the dead one.
+        assert "kafka-transactions.sh find-hanging" in caught.value.hint
+    # The operator aborts the transaction. Here, a producer with the same id fences the dead one.
     before = broker.high_watermark(topic)
     broker.transactions(f"{topic}-dead")
     broker.until_ends_beyond(topic, before)

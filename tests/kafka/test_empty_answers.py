@@ -1,4 +1,4 @@
-"""A real broker behind a proxy that takes the records out of its answers for a while: nothing is lost, nothing is red."""
+"""A real broker behind a proxy that removes the records from its answers for a while: nothing is lost, nothing fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tallystick_devstack.process import wait_until
 
 Done = TypeVar("Done")
 LONG_S = 60.0
-# More than a reader, or a search, once took for the proof that nothing is there.
+# More than a reader, or a search, once took as proof of an empty log.
 ANSWERS = 7
 COMPACTED = pytest.mark.parametrize("policy", ["delete", "compact"])
 
@@ -33,7 +33,7 @@ def tap(broker: TestBroker) -> Iterator[KafkaTap]:
 
 
 def filled(broker: TestBroker, policy: str) -> str:
-    """Ten records of each of three days, each with a key of its own: compaction takes nothing."""
+    """Produce ten records of each of three days, each with its own key: compaction removes nothing."""
     topic = broker.topic(cleanup_policy=policy)
     producer = broker.producer()
     for day in range(3):
@@ -50,7 +50,7 @@ def lake_of(broker: TestBroker, tap: KafkaTap, topic: str) -> LogLake:
 
 
 def while_quiet(tap: KafkaTap, act: Callable[[], Done], enough: Callable[[], bool]) -> Done:
-    """What `act` gives, begun while the broker's answers are empty, which they are until it is `enough`."""
+    """Return the result of `act`, started while the answers of the broker are empty; they are until `enough()`."""
     with ThreadPoolExecutor(1) as pool:
         with tap.quiet():
             acting = pool.submit(act)
@@ -62,13 +62,13 @@ def while_quiet(tap: KafkaTap, act: Callable[[], Done], enough: Callable[[], boo
 
 
 def answers(tap: KafkaTap, many: int = ANSWERS) -> Callable[[], bool]:
-    """Whether so many more answers were emptied from now on."""
+    """Return a check whether this many more answers were emptied since."""
     before = tap.emptied
     return lambda: tap.emptied - before >= many
 
 
 @COMPACTED
-def test_plan_and_stage_wait_for_what_a_broker_keeps_back(
+def test_plan_and_stage_wait_for_records_that_a_broker_withholds(
     broker: TestBroker, tap: KafkaTap, policy: str
 ) -> None:
     topic = filled(broker, policy)
@@ -85,7 +85,7 @@ def test_plan_and_stage_wait_for_what_a_broker_keeps_back(
 def test_a_minute_of_empty_answers_costs_a_minute_and_no_row(
     broker: TestBroker, tap: KafkaTap
 ) -> None:
-    """On a compacted topic, where empty answers were once taken for compaction."""
+    """The topic is compacted: empty answers must not be treated as compaction."""
     topic = filled(broker, "compact")
     lake = lake_of(broker, tap, topic)
     plan = lake.plan(days(1, 2))
@@ -96,7 +96,7 @@ def test_a_minute_of_empty_answers_costs_a_minute_and_no_row(
 
 
 @COMPACTED
-def test_a_broker_that_stays_empty_is_not_available_and_the_retry_reads_all(
+def test_a_broker_whose_answers_remain_empty_is_unavailable_and_the_retry_reads_all(
     broker: TestBroker, tap: KafkaTap, policy: str
 ) -> None:
     topic = filled(broker, policy)
@@ -105,8 +105,8 @@ def test_a_broker_that_stays_empty_is_not_available_and_the_retry_reads_all(
     )
     with KafkaClient(settings) as client:
         topic_id, cluster_id = client.layout(topic).topic_id, client.cluster_id()
-    words: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "cluster_id": cluster_id}
-    ours = RangeReader(settings, **words, compacted=policy == "compact")
+    topic_fields: dict[str, Any] = {"topic": topic, "topic_id": topic_id, "cluster_id": cluster_id}
+    ours = RangeReader(settings, **topic_fields, compacted=policy == "compact")
     span = OffsetRange(start=5, end=25)
     with tap.quiet(), pytest.raises(KafkaUnavailable, match=r"from offset 5: .* were empty"):
         list(ours.read(0, span))
@@ -114,7 +114,7 @@ def test_a_broker_that_stays_empty_is_not_available_and_the_retry_reads_all(
     assert (ours.account.records, ours.account.absent) == (20, 0)
 
 
-def test_the_tap_changes_nothing_while_it_is_not_quiet(broker: TestBroker, tap: KafkaTap) -> None:
+def test_the_proxy_changes_nothing_while_it_is_not_quiet(broker: TestBroker, tap: KafkaTap) -> None:
     topic = filled(broker, "delete")
     lake = lake_of(broker, tap, topic)
     lake.run(days(0, 3))

@@ -1,4 +1,4 @@
-"""The examples' producer and the judge of `counts` on a real broker: they see what every client sees."""
+"""The producer of the examples and the check of `counts` on a real broker, compared with a plain client."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from support.brokers import TestBroker
 from support.output_publisher import output
 from tallystick.errors import KafkaUnavailable
 from tallystick_devstack.process import wait_until
-from unit.outputs.sendings import SCOPE, publication
+from unit.outputs.publications import SCOPE, publication
 
 PARTITIONS = 2
 HOUR = "2013-01-01T05:00:00Z"
 
 
 def records(first: int, count: int) -> list[Record]:
-    """Some records, spread over the partitions."""
+    """Return records that are spread over the partitions."""
     numbers = range(first, first + count)
     return [
         Record(partition=n % PARTITIONS, at_ms=1_000 + n, value=f"v{n}", key=f"k{n}")
@@ -30,7 +30,7 @@ def records(first: int, count: int) -> list[Record]:
 
 
 def committed(broker: TestBroker, topic: str) -> dict[tuple[int, int], str]:
-    """What a plain consumer of committed records reads; it waits for the broker to abort what was left open."""
+    """Return what a read_committed consumer reads, after the broker has aborted the open transaction."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -55,7 +55,7 @@ def committed(broker: TestBroker, topic: str) -> dict[tuple[int, int], str]:
     return found
 
 
-def test_what_was_sent_is_written_down_as_a_consumer_reads_it(
+def test_the_file_of_sent_records_equals_what_a_consumer_reads(
     broker: TestBroker, tmp_path: Path
 ) -> None:
     topic, sent = "examples-sent", tmp_path / "sent"
@@ -68,20 +68,22 @@ def test_what_was_sent_is_written_down_as_a_consumer_reads_it(
     ]
     assert produce({"bootstrap.servers": broker.bootstrap}, topic, batches, sent=sent) == 19
     found = read_sent(sent)
-    assert [sum(one.end == end for one in found) for end in ("plain", "aborted", "open")] == [
+    assert [sum(record.end == end for record in found) for end in ("plain", "aborted", "open")] == [
         5,
         5,
         4,
     ]
-    expected = {(one.partition, one.offset): one.value for one in found if one.visible}
+    expected = {
+        (record.partition, record.offset): record.value for record in found if record.visible
+    }
     assert len(expected) == 10
     assert committed(broker, topic) == expected
     with pytest.raises(KafkaUnavailable, match="already exists"):
         create_topic({"bootstrap.servers": broker.bootstrap}, topic, partitions=PARTITIONS)
 
 
-def test_the_judge_reads_what_an_output_sends(broker: TestBroker) -> None:
-    topic = "examples-judged"
+def test_the_check_of_counts_reads_the_messages_of_an_output(broker: TestBroker) -> None:
+    topic = "examples-checked"
     create_topic({"bootstrap.servers": broker.bootstrap}, topic, partitions=PARTITIONS)
     old = [
         {"k": "a", "hour": HOUR, "origin": "JFK", "flights": 1},
@@ -97,8 +99,8 @@ def test_the_judge_reads_what_an_output_sends(broker: TestBroker) -> None:
     finally:
         feed.close()
     messages = consume({"bootstrap.servers": broker.bootstrap}, topic)
-    told = sorted((m.operation, m.corrects, m.value["flights"]) for m in messages if m.corrects)
-    assert told == [("correction", 1, 7), ("retraction", 1, 2)]
+    changes = sorted((m.operation, m.corrects, m.value["flights"]) for m in messages if m.corrects)
+    assert changes == [("correction", 1, 7), ("retraction", 1, 2)]
     stored, problem = apply(messages)
     assert problem is None
     assert [(row.origin, row.flights, row.generation) for row in stored.values()] == [("JFK", 7, 2)]

@@ -1,4 +1,4 @@
-"""What three clients wrote in five codecs is read byte for byte as confluent-kafka's consumer reads it."""
+"""Records of three clients in five codecs are read byte for byte as confluent-kafka's consumer reads them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from support.golden_topics import CLIENTS, CODECS, compare, records_of
 def test_three_clients_write_and_two_readers_agree(
     broker: TestBroker, client: str, codec: str
 ) -> None:
-    wanted = records_of(client)
+    expected = records_of(client)
     found = compare(broker, client, codec)
     assert found.ours == found.consumed
     assert [(row[2], row[3], tuple(row[4])) for row in found.ours] == [
-        (one.key, one.value, one.headers) for one in wanted
+        (record.key, record.value, record.headers) for record in expected
     ]
-    assert found.account == (len(wanted), 0, 0, 0)
-    # A producer leaves a batch as it is where compressing makes it larger.
+    assert found.account == (len(expected), 0, 0, 0)
+    # A producer does not compress a batch if that makes it larger.
     assert CODECS.index(codec) in found.codecs
     assert found.codecs <= {0, CODECS.index(codec)}

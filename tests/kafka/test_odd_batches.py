@@ -1,4 +1,4 @@
-"""Batches that are rare and legal, on a real broker: each is read as confluent-kafka's consumer reads it."""
+"""Rare and valid batches on a real broker: each is read as confluent-kafka's consumer reads it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def read(
 
 
 def batches_of(broker: TestBroker, topic: str, end: int) -> list[Batch]:
-    """Every batch as it lies in the log."""
+    """Return every batch of the log."""
     found: list[Batch] = []
     with KafkaClient(broker.settings) as client:
         layout = client.layout(topic)
@@ -64,32 +64,32 @@ def batches_of(broker: TestBroker, topic: str, end: int) -> list[Batch]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_batches_of_any_packing_side_by_side(broker: TestBroker, codec: str) -> None:
-    """Snappy bare and in frames too: clients write both, and librdkafka reads both."""
+def test_batches_of_different_codecs_in_one_topic_are_read(broker: TestBroker, codec: str) -> None:
+    """Includes snappy with and without frames: clients write both, and librdkafka reads both."""
     topic = broker.topic()
-    chance = random.Random(3)
+    rng = random.Random(3)
     records = [
         Sent(
-            value=chance.randbytes(chance.randrange(3_000)),
+            value=rng.randbytes(rng.randrange(3_000)),
             key=b"k%d" % n,
             headers=[("h", b"x" * n)],
             timestamp=1_000 + n,
         )
         for n in range(50)
     ]
-    produce_raw(broker, topic, *(batch(*records, codec=one) for one in (codec, "none", codec)))
+    produce_raw(broker, topic, *(batch(*records, codec=each) for each in (codec, "none", codec)))
     found, account = read(broker, topic, 150)
     assert found == list(consumed(broker, topic, 150))
-    assert [row[3] for row in found] == [one.value for one in records] * 3
+    assert [row[3] for row in found] == [record.value for record in records] * 3
     assert (account.records, account.absent) == (150, 0)
-    assert [one.codec for one in batches_of(broker, topic, 150)] == [
+    assert [each.codec for each in batches_of(broker, topic, 150)] == [
         CODECS[codec],
         0,
         CODECS[codec],
     ]
 
 
-def test_records_without_a_timestamp(broker: TestBroker) -> None:
+def test_records_without_a_timestamp_have_the_time_minus_1(broker: TestBroker) -> None:
     topic = broker.topic()
     produce_raw(broker, topic, batch(Sent(timestamp=-1), Sent(timestamp=-1)))
     send(broker.producer(), topic, b"v", timestamp=5_000)
@@ -106,11 +106,11 @@ def test_append_time_is_the_time_of_every_record(broker: TestBroker, codec: str)
     found, _ = read(broker, topic, 200)
     assert found == list(consumed(broker, topic, 200))
     assert min(row[1] for row in found) >= before
-    assert any(one.append_time and one.count > 1 for one in batches_of(broker, topic, 200))
+    assert any(each.append_time and each.count > 1 for each in batches_of(broker, topic, 200))
 
 
-def test_batches_that_compaction_left_empty(broker: TestBroker) -> None:
-    """The cleaner keeps an idempotent producer's last batch for its numbers, without the records."""
+def test_batches_emptied_by_compaction_are_absent(broker: TestBroker) -> None:
+    """The cleaner keeps the last batch of an idempotent producer for its sequence numbers, without the records."""
     topic = broker.topic(**COMPACTION)
     first, second = broker.producer(), broker.producer()
     send(first, topic, b"old", b"older", key=b"a")
@@ -119,20 +119,20 @@ def test_batches_that_compaction_left_empty(broker: TestBroker) -> None:
 
     def emptied() -> bool:
         nonlocal rolls
-        # The cleaner leaves the active segment alone: each new record rolls it.
+        # The cleaner ignores the active segment: each new record rolls it.
         send(second, topic, b"%d" % rolls, key=b"roll")
         rolls += 1
-        return any(one.count == 0 for one in batches_of(broker, topic, 3 + rolls)[:1])
+        return any(each.count == 0 for each in batches_of(broker, topic, 3 + rolls)[:1])
 
     wait_until(emptied, deadline_s=60, what="the cleaner emptying a batch", poll_s=0.3)
     end = 3 + rolls
-    (found, account), judged = read_while_cleaning(
+    (found, account), expected = read_while_cleaning(
         lambda: read(broker, topic, end, compacted=True),
         lambda: list(consumed(broker, topic, end)),
     )
-    assert found == judged
+    assert found == expected
     assert account.absent == end - len(found) > 0
-    # A range that ends inside, and one that lies wholly inside, of what is gone.
+    # A range that ends among the removed records, and one that is completely among them.
     assert read(broker, topic, 1, compacted=True)[1].absent == 1
     assert read(broker, topic, 2, start=1, compacted=True)[1].absent == 1
     with pytest.raises(LogDamaged, match="the topic is not compacted"):

@@ -1,4 +1,4 @@
-"""Identities, reach and boundaries, asked of a real broker."""
+"""Identities, ranges and boundaries of topics on a real broker."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def transact(broker: TestBroker, topic: str, *timestamps: int, abort: bool = Fal
 
 
 def offsets(found: tuple[Position, ...]) -> list[int]:
-    return [one.offset for one in found]
+    return [position.offset for position in found]
 
 
-def test_describe_tells_identity_and_reach(broker: TestBroker, planner: LogPlanner) -> None:
+def test_describe_returns_identity_and_range(broker: TestBroker, planner: LogPlanner) -> None:
     plain, compacted = broker.topic(2), broker.topic(cleanup_policy="compact,delete")
     fill(broker, plain, 1, 2, 3, partition=1)
     broker.delete_records(plain, 1, partition=1)
@@ -89,7 +89,9 @@ def test_a_boundary_is_the_first_record_at_or_after_the_instant(
         assert offsets(planner.boundary(topic, at, [0])) == [offset], at
 
 
-def test_no_such_record_is_the_high_watermark(broker: TestBroker, planner: LogPlanner) -> None:
+def test_without_a_later_record_the_boundary_is_the_high_watermark(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
     topic = broker.topic(2)
     fill(broker, topic, 1_000, 2_000)
     assert planner.boundary(topic, 2_001, [0, 0]) == (
@@ -98,23 +100,23 @@ def test_no_such_record_is_the_high_watermark(broker: TestBroker, planner: LogPl
     )
 
 
-def test_transaction_markers_with_the_brokers_clock_are_no_records(
+def test_transaction_markers_with_the_time_of_the_broker_are_not_records(
     broker: TestBroker, planner: LogPlanner
 ) -> None:
-    """ListOffsets itself is caught by the marker at offset 3, which is years younger than its neighbours."""
+    """ListOffsets returns the marker at offset 3, which is years younger than its neighbours."""
     topic = broker.topic()
     fill(broker, topic, YEAR_2013, YEAR_2013 + 1_000)
     transact(broker, topic, YEAR_2013 + 2_000)
     fill(broker, topic, YEAR_2013 + 3_000, YEAR_2013 + 4_000)
     with KafkaClient(broker.settings) as client:
-        asked = client.list_offsets(client.layout(topic), {0: YEAR_2013 + 2_500}, committed=False)
-    assert asked == {0: 3}
+        listed = client.list_offsets(client.layout(topic), {0: YEAR_2013 + 2_500}, committed=False)
+    assert listed == {0: 3}
     assert offsets(planner.boundary(topic, YEAR_2013 + 2_500, [0])) == [4]
     assert offsets(planner.boundary(topic, YEAR_2013 + 3_001, [0])) == [5]
     assert offsets(planner.boundary(topic, YEAR_2013 + 4_001, [0])) == [6]
 
 
-def test_a_marker_at_the_end_leaves_the_high_watermark(
+def test_after_a_marker_at_the_end_the_boundary_is_the_high_watermark(
     broker: TestBroker, planner: LogPlanner
 ) -> None:
     topic = broker.topic()
@@ -122,7 +124,7 @@ def test_a_marker_at_the_end_leaves_the_high_watermark(
     assert planner.boundary(topic, YEAR_2013 + 1, [0]) == (Position(offset=2, leader_epoch=0),)
 
 
-def test_aborted_records_count(broker: TestBroker, planner: LogPlanner) -> None:
+def test_aborted_records_count_for_boundaries(broker: TestBroker, planner: LogPlanner) -> None:
     topic = broker.topic()
     fill(broker, topic, 1_000)
     transact(broker, topic, 5_000, abort=True)
@@ -130,7 +132,7 @@ def test_aborted_records_count(broker: TestBroker, planner: LogPlanner) -> None:
     assert offsets(planner.boundary(topic, 4_000, [0])) == [1]
 
 
-def test_out_of_order_timestamps_split_at_the_first_late_one(
+def test_a_boundary_among_out_of_order_timestamps_is_the_first_late_record(
     broker: TestBroker, planner: LogPlanner
 ) -> None:
     topic = broker.topic()
@@ -142,7 +144,7 @@ def test_out_of_order_timestamps_split_at_the_first_late_one(
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4", "zstd"])
-def test_a_boundary_lies_inside_a_batch(
+def test_a_boundary_can_be_inside_a_batch(
     broker: TestBroker, planner: LogPlanner, codec: str
 ) -> None:
     topic = broker.topic()
@@ -150,7 +152,7 @@ def test_a_boundary_lies_inside_a_batch(
     assert planner.boundary(topic, 1_321, [0]) == (Position(offset=321, leader_epoch=0),)
 
 
-def test_append_time_counts_where_the_topic_says_so(
+def test_boundaries_follow_append_time_if_the_topic_has_it(
     broker: TestBroker, planner: LogPlanner
 ) -> None:
     topic = broker.topic(message_timestamp_type="LogAppendTime")
@@ -160,7 +162,7 @@ def test_append_time_counts_where_the_topic_says_so(
     assert offsets(planner.boundary(topic, before + 3_600_000, [0])) == [2]
 
 
-def test_partitions_without_a_floor_start_at_their_log_start(
+def test_partitions_without_a_lower_limit_start_at_their_log_start(
     broker: TestBroker, planner: LogPlanner
 ) -> None:
     topic = broker.topic(2)
@@ -168,15 +170,15 @@ def test_partitions_without_a_floor_start_at_their_log_start(
     fill(broker, topic, 1_000, 2_000, 3_000, partition=1)
     broker.delete_records(topic, 2, partition=1)
     found = planner.boundary(topic, 500, [1])
-    # Nothing before the second is in the log any more, so its epoch is not known.
+    # Nothing before the second position is in the log, so its epoch is unknown.
     assert found == (Position(offset=1, leader_epoch=0), Position(offset=2, leader_epoch=-1))
 
 
-def test_a_timestamp_from_the_future_does_not_hold_up_what_follows(
+def test_a_timestamp_from_the_future_does_not_change_later_boundaries(
     broker: TestBroker, planner: LogPlanner
 ) -> None:
     """ListOffsets answers with the record in microseconds for every later instant."""
-    # A broker before 4.0 takes such a record by default (KIP-937).
+    # A broker before 4.0 accepts this record by default (KIP-937).
     topic = broker.topic(message_timestamp_after_max_ms=2**63 - 1)
     future = (YEAR_2013 + 2_000) * 1_000
     fill(broker, topic, YEAR_2013, YEAR_2013 + 1_000, future, YEAR_2013 + 3_000, YEAR_2013 + 4_000)
@@ -202,12 +204,12 @@ def test_positions_with_no_record_before_them_are_unproven(
     assert planner.unproven(topic, here, 2_500) == {0: 1, 1: 1, 3: 2}
 
 
-def test_a_few_late_records_do_not_show_where_a_log_begins(
+def test_a_few_late_records_do_not_prove_the_start_of_a_log(
     broker: TestBroker, planner: LogPlanner
 ) -> None:
-    """Batch by batch: ten before the split show it, nine do not; two of them do when they are a day older."""
+    """Each record is a batch: ten before the split prove it, nine do not; two are enough if they are a day older."""
     split = YEAR_2013 + 2 * DAY_MS
-    for earlier, proven in (
+    for before, proven in (
         ([split - 1] * 9, False),
         ([split - 1] * 10, True),
         ([split - DAY_MS], False),
@@ -216,13 +218,13 @@ def test_a_few_late_records_do_not_show_where_a_log_begins(
         ([split - 1, split - 2 * DAY_MS, split - 1, split - DAY_MS], True),
     ):
         topic = broker.topic()
-        for stamp in (split + 5, *earlier, split + 7):
+        for stamp in (split + 5, *before, split + 7):
             fill(broker, topic, stamp)
-        broker.delete_records(topic, 1)  # of the day that the split begins
+        broker.delete_records(topic, 1)  # a record after the split
         (at_split,) = planner.boundary(topic, split, [])
-        assert at_split.offset == 1 + len(earlier)
-        assert planner.unproven(topic, [at_split], split) == ({} if proven else {0: 1}), earlier
-    # A batch that holds the split as well shows nothing of what was before it.
+        assert at_split.offset == 1 + len(before)
+        assert planner.unproven(topic, [at_split], split) == ({} if proven else {0: 1}), before
+    # A batch that contains the split, too, proves nothing about the records before it.
     topic = broker.topic()
     fill(broker, topic, split + 5)
     fill(broker, topic, *[split - DAY_MS] * 20, split)
@@ -249,56 +251,60 @@ def test_an_open_transaction_before_the_boundary_is_not_yet(
     assert offsets(planner.boundary(topic, 2_500, [0])) == [2]
 
 
-def test_a_floor_beyond_the_log_is_truncation(broker: TestBroker, planner: LogPlanner) -> None:
+def test_a_lower_limit_beyond_the_log_is_truncation(
+    broker: TestBroker, planner: LogPlanner
+) -> None:
     topic = broker.topic()
     fill(broker, topic, 1_000)
     with pytest.raises(LogDamaged, match="ends at offset 1, but a boundary was set at 7 before"):
         planner.boundary(topic, 1_000, [7])
 
 
-def test_an_instant_with_a_meaning_of_its_own_in_kafka_is_refused(planner: LogPlanner) -> None:
+def test_an_instant_with_a_special_meaning_in_kafka_is_refused(planner: LogPlanner) -> None:
     with pytest.raises(ValueError, match="-1 ms is before 1970"):
         planner.boundary("any", -1, [])
 
 
-def test_a_topic_recreated_under_the_planner_is_refused(
+def test_a_topic_recreated_during_planning_is_refused(
     broker: TestBroker, planner: LogPlanner
 ) -> None:
     topic = broker.topic()
-    seen = planner.describe([topic])[topic]
+    described = planner.describe([topic])[topic]
     broker.delete_topic(topic)
     broker.topic(name=topic)
-    for ask in (lambda: planner.boundary(topic, 0, [0]), lambda: planner.describe([topic])):
-        with pytest.raises(IdentityChanged, match=f"created anew.*{seen.topic_id} is expected"):
-            ask()
+    for call in (lambda: planner.boundary(topic, 0, [0]), lambda: planner.describe([topic])):
+        with pytest.raises(
+            IdentityChanged, match=f"created anew.*{described.topic_id} is expected"
+        ):
+            call()
 
 
-def test_random_logs_split_where_a_plain_search_splits_them(
+def test_boundaries_of_random_logs_equal_those_of_a_plain_search(
     broker: TestBroker, planner: LogPlanner
 ) -> None:
     topic = broker.topic()
-    chance = random.Random(5)
+    rng = random.Random(5)
     log: list[int | None] = []  # timestamp per offset, None for a marker
     for turn in range(12):
-        stamps = [YEAR_2013 + chance.randrange(40) * 100 for _ in range(chance.randrange(1, 15))]
-        if chance.random() < 0.4:
+        stamps = [YEAR_2013 + rng.randrange(40) * 100 for _ in range(rng.randrange(1, 15))]
+        if rng.random() < 0.4:
             stamps = stamps[:1] + sorted(stamps[1:])
             transact(broker, topic, *(stamp * 1 for stamp in stamps), abort=bool(turn % 2))
             log += [*stamps, None]
         else:
-            fill(broker, topic, *stamps, codec=chance.choice(["none", "lz4", "zstd"]))
+            fill(broker, topic, *stamps, codec=rng.choice(["none", "lz4", "zstd"]))
             log += stamps
     for _ in range(60):
-        at, floor = YEAR_2013 + chance.randrange(-100, 4_200), chance.randrange(len(log) + 1)
+        at, lowest = YEAR_2013 + rng.randrange(-100, 4_200), rng.randrange(len(log) + 1)
         late = [
-            o for o, stamp in enumerate(log) if o >= floor and stamp is not None and stamp >= at
+            o for o, stamp in enumerate(log) if o >= lowest and stamp is not None and stamp >= at
         ]
         with KafkaClient(broker.settings) as client:
             answer = client.list_offsets(client.layout(topic), {0: at}, committed=False)[0]
-        # 2-fold start: the rule is "at or after what ListOffsets answers", and after the floor.
+        # The rule has two lower limits: the answer of ListOffsets, and the given one.
         late = [o for o in late if o >= answer]
         expected = late[0] if late and answer >= 0 else len(log)
-        assert offsets(planner.boundary(topic, at, [floor])) == [expected], (at, floor)
+        assert offsets(planner.boundary(topic, at, [lowest])) == [expected], (at, lowest)
 
 
 def test_positions_on_the_same_log_do_not_diverge(broker: TestBroker, planner: LogPlanner) -> None:
@@ -315,13 +321,13 @@ def test_positions_beyond_an_epochs_end_or_of_no_epoch_diverge(
 ) -> None:
     topic = broker.topic()
     fill(broker, topic, 1, 2, 3)
-    (said,) = planner.diverged(topic, [Position(offset=9, leader_epoch=0)])
+    (message,) = planner.diverged(topic, [Position(offset=9, leader_epoch=0)])
     assert (
         "record before offset 9 was of leader epoch 0, the leader now says that epoch 0 ends at 3"
-        in said
+        in message
     )
-    (said,) = planner.diverged(topic, [Position(offset=2, leader_epoch=4)])
-    assert "truncated and written anew" in said
+    (message,) = planner.diverged(topic, [Position(offset=2, leader_epoch=4)])
+    assert "truncated and written anew" in message
     with pytest.raises(
         IdentityChanged, match="has 1 partitions, but positions are known up to partition 1"
     ):

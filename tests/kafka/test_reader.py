@@ -1,4 +1,4 @@
-"""Ranges read from a real broker: what Kafka's consumer would show, and an account of every offset."""
+"""Ranges read from a real broker: the records that Kafka's consumer reads, and an account of every offset."""
 
 from __future__ import annotations
 
@@ -31,35 +31,37 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Row = tuple[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
-def reader(broker: TestBroker, topic: str, **how: Any) -> RangeReader:
+def reader(broker: TestBroker, topic: str, **options: Any) -> RangeReader:
     with KafkaClient(broker.settings) as client:
         topic_id, cluster_id = client.layout(topic).topic_id, client.cluster_id()
-    words: dict[str, Any] = {"topic_id": topic_id, "cluster_id": cluster_id, "compacted": False}
-    return RangeReader(broker.settings, topic=topic, **(words | {"headers": True} | how))
+    defaults: dict[str, Any] = {"topic_id": topic_id, "cluster_id": cluster_id, "compacted": False}
+    return RangeReader(broker.settings, topic=topic, **(defaults | {"headers": True} | options))
 
 
 def rows(batches: Iterator[pa.RecordBatch]) -> list[Row]:
     found: list[Row] = []
     for batch in batches:
         batch.validate(full=True)
-        for one in batch.set_column(
+        for record in batch.set_column(
             1, "timestamp", batch["timestamp"].cast(pa.int64())
         ).to_pylist():
-            headers = [(header["key"], header["value"]) for header in one["headers"]]
-            found.append((one["offset"], one["timestamp"], one["key"], one["value"], headers))
+            headers = [(header["key"], header["value"]) for header in record["headers"]]
+            found.append(
+                (record["offset"], record["timestamp"], record["key"], record["value"], headers)
+            )
     return found
 
 
 def read(
-    broker: TestBroker, topic: str, start: int, end: int, **how: Any
+    broker: TestBroker, topic: str, start: int, end: int, **options: Any
 ) -> tuple[list[Row], ReadAccount]:
-    ours = reader(broker, topic, **how)
+    ours = reader(broker, topic, **options)
     found = rows(ours.read(0, OffsetRange(start=start, end=end)))
     return found, ours.account
 
 
 def consumed(broker: TestBroker, topic: str, start: int, end: int) -> list[Row]:
-    """The same range by kafka-python's own consumer, read_committed."""
+    """Read the same range with the consumer of kafka-python, read_committed."""
     consumer = KafkaConsumer(
         bootstrap_servers=broker.bootstrap,
         isolation_level="read_committed",
@@ -72,9 +74,17 @@ def consumed(broker: TestBroker, topic: str, start: int, end: int) -> list[Row]:
     found: list[Row] = []
 
     def passed() -> bool:
-        for one in itertools.chain.from_iterable(consumer.poll(timeout_ms=200).values()):
-            if one.offset < end:
-                found.append((one.offset, one.timestamp, one.key, one.value, list(one.headers)))
+        for record in itertools.chain.from_iterable(consumer.poll(timeout_ms=200).values()):
+            if record.offset < end:
+                found.append(
+                    (
+                        record.offset,
+                        record.timestamp,
+                        record.key,
+                        record.value,
+                        list(record.headers),
+                    )
+                )
         return bool(consumer.position(here) >= end)
 
     wait_until(passed, deadline_s=30, what=f"the consumer passing offset {end} of {topic}")
@@ -88,7 +98,7 @@ def counts(account: ReadAccount) -> tuple[int, int, int, int]:
 
 @pytest.fixture(scope="module")
 def mixed(broker: TestBroker) -> dict[str, tuple[str, int]]:
-    """Per codec a topic with plain, null, empty, large and transactional records of several producers; and its end."""
+    """Per codec, a topic with plain, null, empty, large and transactional records of several producers, and its end."""
     topics = {}
     for codec in CODECS:
         topic = broker.topic()
@@ -99,11 +109,9 @@ def mixed(broker: TestBroker) -> dict[str, tuple[str, int]]:
     return topics
 
 
-def _fill(broker: TestBroker, topic: str, codec: str, chance: random.Random) -> None:
+def _fill(broker: TestBroker, topic: str, codec: str, rng: random.Random) -> None:
     def value() -> bytes | None:
-        return chance.choice(
-            [None, b"", b"short", b"x" * chance.randrange(2_000), b'{"a": 1}' * 50]
-        )
+        return rng.choice([None, b"", b"short", b"x" * rng.randrange(2_000), b'{"a": 1}' * 50])
 
     plain = broker.producer(compression_type=codec)
     first = broker.transactions(f"{topic}-1", compression_type=codec)
@@ -120,11 +128,11 @@ def _fill(broker: TestBroker, topic: str, codec: str, chance: random.Random) -> 
         send(plain, topic, b"L" * 300_000, key=b"large", timestamp=1_357_000_000_000 + turn)
         first.begin_transaction()
         second.begin_transaction()
-        for _ in range(3):  # the two lie interleaved
+        for _ in range(3):  # the two are interleaved
             send(first, topic, value(), value(), b"of the first", key=b"1")
             send(plain, topic, b"between")
             send(second, topic, value(), b"of the second", key=None)
-        # Each aborts in half of the turns, never in step; the order of the markers changes too.
+        # Each aborts in half of the turns, at different ones; the order of the markers changes, too.
         ends = [(first, turn % 2 != 0), (second, turn % 3 != 0)]
         for producer, abort in reversed(ends) if turn % 4 else ends:
             broker.end(producer, topic, abort=abort)
@@ -132,7 +140,7 @@ def _fill(broker: TestBroker, topic: str, codec: str, chance: random.Random) -> 
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("fetch_bytes_max", [1, 2 << 20], ids=["small", "usual"])
-def test_reads_byte_for_byte_what_the_consumer_reads(
+def test_the_reader_returns_the_same_bytes_as_the_consumer(
     broker: TestBroker, mixed: dict[str, tuple[str, int]], codec: str, fetch_bytes_max: int
 ) -> None:
     topic, end = mixed[codec]
@@ -145,7 +153,7 @@ def test_reads_byte_for_byte_what_the_consumer_reads(
     assert {None, b""} <= {value for _, _, _, value, _ in found}
 
 
-def test_any_cut_gives_the_same_rows_and_the_parts_add_up(
+def test_any_range_gives_the_same_rows_and_its_account_adds_up(
     broker: TestBroker, mixed: dict[str, tuple[str, int]]
 ) -> None:
     topic, end = mixed["lz4"]
@@ -157,10 +165,10 @@ def test_any_cut_gives_the_same_rows_and_the_parts_add_up(
     assert counts(account) == tuple(
         classes.count(kind) for kind in ("record", "aborted", "control", "absent")
     )
-    chance = random.Random(11)
+    rng = random.Random(11)
     ours = reader(broker, topic)
     for _ in range(60):
-        start, stop = sorted(chance.sample(range(end + 1), 2))
+        start, stop = sorted(rng.sample(range(end + 1), 2))
         found = rows(ours.read(0, OffsetRange(start=start, end=stop)))
         assert found == [row for row in whole if start <= row[0] < stop], (start, stop)
         part = classes[start:stop]
@@ -170,7 +178,7 @@ def test_any_cut_gives_the_same_rows_and_the_parts_add_up(
 
 
 def _classes(broker: TestBroker, topic: str, end: int) -> list[str]:
-    """The class of each offset, from kafka-python's consumer alone: what only the uncommitted reader sees is aborted."""
+    """Return the class of each offset, from kafka-python's consumer: aborted is what only read_uncommitted returns."""
     committed = {offset for offset, *_ in consumed(broker, topic, 0, end)}
     consumer = KafkaConsumer(
         bootstrap_servers=broker.bootstrap, enable_auto_commit=False, group_id=None
@@ -181,8 +189,8 @@ def _classes(broker: TestBroker, topic: str, end: int) -> list[str]:
     every: set[int] = set()
 
     def passed() -> bool:
-        for one in itertools.chain.from_iterable(consumer.poll(timeout_ms=200).values()):
-            every.add(one.offset)
+        for record in itertools.chain.from_iterable(consumer.poll(timeout_ms=200).values()):
+            every.add(record.offset)
         return bool(consumer.position(here) >= end)
 
     wait_until(passed, deadline_s=30, what="the uncommitted consumer reaching the end")
@@ -193,7 +201,7 @@ def _classes(broker: TestBroker, topic: str, end: int) -> list[str]:
     ]
 
 
-def test_a_transaction_that_begins_before_the_range_and_aborts_after_it_is_left_out(
+def test_a_transaction_that_begins_before_the_range_and_aborts_after_it_is_excluded(
     broker: TestBroker,
 ) -> None:
     topic = broker.topic()
@@ -259,17 +267,17 @@ def test_there_is_no_account_of_a_range_that_was_not_read_to_its_end(
 
 
 @pytest.mark.parametrize(
-    ("bounds", "rows_max"),
+    ("limits", "rows_max"),
     [({"batch_rows": 250}, 250), ({"batch_bytes": 256 << 10}, 262), ({"batch_bytes": 1}, 100)],
-    ids=["rows", "bytes", "a record batch comes whole"],
+    ids=["rows", "bytes", "a record batch is not divided"],
 )
-def test_arrow_batches_stay_within_their_bounds(
-    broker: TestBroker, bounds: dict[str, int], rows_max: int
+def test_arrow_batches_have_at_most_the_configured_size(
+    broker: TestBroker, limits: dict[str, int], rows_max: int
 ) -> None:
     topic = broker.topic()
     producer = broker.producer(linger_ms=50, batch_num_messages=100)
     send(producer, topic, *(b"v" * 1_000 for _ in range(3_000)))
-    batches = reader(broker, topic, **bounds).read(0, OffsetRange(start=0, end=3_000))
+    batches = reader(broker, topic, **limits).read(0, OffsetRange(start=0, end=3_000))
     sizes = [batch.num_rows for batch in batches]
     assert sum(sizes) == 3_000
     assert max(sizes) <= rows_max
@@ -284,7 +292,7 @@ def test_a_record_larger_than_a_fetch_makes_progress(broker: TestBroker) -> None
     assert counts(account) == (3, 0, 0, 0)
 
 
-def test_compacted_offsets_are_absent_and_the_rest_is_there(broker: TestBroker) -> None:
+def test_compacted_offsets_are_absent_and_the_others_are_read(broker: TestBroker) -> None:
     topic = broker.topic(
         cleanup_policy="compact",
         segment_ms=100,
@@ -296,16 +304,16 @@ def test_compacted_offsets_are_absent_and_the_rest_is_there(broker: TestBroker) 
     everything = [b"%d" % i for i in range(200)]
 
     def compacted() -> bool:
-        # The cleaner leaves the active segment alone: each new record rolls it.
+        # The cleaner ignores the active segment: each new record rolls it.
         send(producer, topic, b"roll", key=b"other")
         return len(read(broker, topic, 0, 200, compacted=True)[0]) < 200
 
     wait_until(compacted, deadline_s=60, what="the cleaner removing records", poll_s=0.3)
-    (found, account), judged = read_while_cleaning(
+    (found, account), expected = read_while_cleaning(
         lambda: read(broker, topic, 0, 200, compacted=True),
         lambda: consumed(broker, topic, 0, 200),
     )
-    assert found == judged
+    assert found == expected
     assert (account.records, account.absent) == (len(found), 200 - len(found))
     assert {row[3] for row in found} <= set(everything)
     with pytest.raises(
@@ -314,7 +322,7 @@ def test_compacted_offsets_are_absent_and_the_rest_is_there(broker: TestBroker) 
         read(broker, topic, 0, 200, compacted=False)
 
 
-def test_expired_offsets_are_named_with_what_is_there(broker: TestBroker) -> None:
+def test_expired_offsets_are_an_error_that_names_the_log_start(broker: TestBroker) -> None:
     topic = broker.topic()
     send(broker.producer(), topic, *(b"%d" % i for i in range(10)))
     broker.delete_records(topic, 6)
@@ -351,7 +359,7 @@ def test_an_end_beyond_the_log_is_not_yet_and_a_start_beyond_it_is_truncation(
         read(broker, topic, 3, 5)
 
 
-def test_a_recreated_topic_is_another_topic(broker: TestBroker) -> None:
+def test_a_recreated_topic_is_refused(broker: TestBroker) -> None:
     topic = broker.topic()
     send(broker.producer(), topic, b"old")
     ours = reader(broker, topic)
@@ -369,7 +377,7 @@ def test_a_recreated_topic_is_another_topic(broker: TestBroker) -> None:
         rows(ours.read(0, OffsetRange(start=0, end=1)))
 
 
-def test_a_topic_recreated_while_it_is_read_gives_no_other_data(broker: TestBroker) -> None:
+def test_a_topic_recreated_during_a_read_returns_no_new_records(broker: TestBroker) -> None:
     topic = broker.topic()
     producer = broker.producer()
     for _ in range(20):
@@ -379,10 +387,10 @@ def test_a_topic_recreated_while_it_is_read_gives_no_other_data(broker: TestBrok
     broker.delete_topic(topic)
     broker.topic(name=topic)
     send(broker.producer(), topic, *(b"new" for _ in range(20)))
-    seen: list[bytes] = []
+    values: list[bytes] = []
     with pytest.raises(IdentityChanged, match="deleted and created anew"):
-        seen.extend(value for batch in batches for value in batch["value"].to_pylist())
-    assert b"new" not in seen
+        values.extend(value for batch in batches for value in batch["value"].to_pylist())
+    assert b"new" not in values
 
 
 def test_another_cluster_is_refused(broker: TestBroker) -> None:
@@ -416,11 +424,11 @@ def test_a_planned_end_that_the_log_no_longer_reaches_is_truncation(broker: Test
     send(broker.producer(), topic, b"0", b"1")
     ours = reader(broker, topic)
     span = OffsetRange(start=0, end=2)
-    kept = Position(offset=2, leader_epoch=0)
-    assert len(rows(ours.read(0, span, planned_end=kept))) == 2
+    present = Position(offset=2, leader_epoch=0)
+    assert len(rows(ours.read(0, span, planned_end=present))) == 2
     for lost in (Position(offset=3, leader_epoch=0), Position(offset=2, leader_epoch=9)):
-        said = f"the record before offset {lost.offset} was of leader epoch {lost.leader_epoch}"
-        with pytest.raises(LogDamaged, match=said):
+        message = f"the record before offset {lost.offset} was of leader epoch {lost.leader_epoch}"
+        with pytest.raises(LogDamaged, match=message):
             rows(ours.read(0, span, planned_end=lost))
 
 
@@ -430,10 +438,10 @@ def refusal(settings: KafkaSettings) -> str:
         list(ours.read(0, OffsetRange(start=0, end=1)))
     except KafkaUnavailable as error:
         return str(error)
-    pytest.fail("it was read")
+    pytest.fail("the range was read")
 
 
-def test_nobody_at_the_address_is_said_with_the_address() -> None:
+def test_an_address_without_a_broker_is_named_in_the_error() -> None:
     port = free_port()
     text = refusal(
         KafkaSettings(bootstrap_servers=(f"127.0.0.1:{port}",), bootstrap_timeout_ms=300)
@@ -444,19 +452,19 @@ def test_nobody_at_the_address_is_said_with_the_address() -> None:
     )
 
 
-def test_a_slow_taker_loses_nothing(broker: TestBroker) -> None:
-    """The taker outlasts the request timeout while a fetch is in flight: the connection is made anew, the rows go on."""
+def test_a_slow_caller_loses_nothing(broker: TestBroker) -> None:
+    """The caller is slower than the request timeout with a fetch in flight: the reader reconnects and continues."""
     topic = broker.topic()
     producer = broker.producer()
     for _ in range(6):
         send(producer, topic, *(random.Random(1).randbytes(1_000) for _ in range(900)))
-    words = {
+    options = {
         "request_timeout_ms": 400,
         "bootstrap_timeout_ms": 5_000,
         "bootstrap_servers": (broker.bootstrap,),
     }
     ours = reader(broker, topic, fetch_bytes_max=512 << 10)
-    ours.settings = KafkaSettings(**words)  # type: ignore[arg-type]
+    ours.settings = KafkaSettings(**options)  # type: ignore[arg-type]
     found: list[int] = []
     pause = threading.Event()
     for batch in ours.read(0, OffsetRange(start=0, end=5_400)):
@@ -465,21 +473,21 @@ def test_a_slow_taker_loses_nothing(broker: TestBroker) -> None:
     assert found == list(range(5_400))
 
 
-def test_what_is_yielded_survives_the_next_batch(
+def test_a_batch_remains_valid_after_the_next_one(
     broker: TestBroker, mixed: dict[str, tuple[str, int]]
 ) -> None:
-    """Arrow batches own their bytes: buffers are not reused under a taker who keeps them."""
+    """Arrow batches own their bytes: buffers are not reused while a caller keeps the batch."""
     topic, end = mixed["zstd"]
     ours = reader(broker, topic, fetch_bytes_max=1)
-    kept: Sequence[pa.RecordBatch] = list(ours.read(0, OffsetRange(start=0, end=end)))
-    assert rows(iter(kept)) == consumed(broker, topic, 0, end)
+    batches: Sequence[pa.RecordBatch] = list(ours.read(0, OffsetRange(start=0, end=end)))
+    assert rows(iter(batches)) == consumed(broker, topic, 0, end)
 
 
 @pytest.mark.parametrize("start", [0, 3])
-def test_a_reader_that_is_asked_tells_where_aborted_records_were_and_their_latest_time(
+def test_a_reader_can_return_the_ranges_and_latest_times_of_aborted_records(
     broker: TestBroker, start: int
 ) -> None:
-    """Also where a range begins or ends in the middle of their batch: boundaries are set at records, not at batches."""
+    """Even if a range begins or ends inside their batch: boundaries are at records, not at batches."""
     topic = broker.topic()
     producer = broker.transactions(f"{topic}-aborts")
     for stamps, abort in (([10], False), ([20, 50, 30, 40], True), ([60], False)):

@@ -1,4 +1,4 @@
-"""TLS and SCRAM against a real broker: who may read reads, who may not is told which settings to check."""
+"""TLS and SCRAM with a real broker: an authorized client reads, any other gets an error that names the settings."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 
 @dataclass(frozen=True)
 class Secured:
-    """A broker with three doors: plain for the tests themselves, TLS, and TLS with SCRAM."""
+    """A broker with three listeners: plain text for the tests themselves, TLS, and TLS with SCRAM."""
 
     broker: TestBroker
     certificate: Path
     tls: str
     sasl: str
 
-    def settings(self, mechanism: str | None = None, **words: str) -> KafkaSettings:
+    def settings(self, mechanism: str | None = None, **options: str) -> KafkaSettings:
         login = {
             "sasl_mechanism": mechanism,
             "sasl_plain_username": "me",
@@ -58,7 +58,7 @@ class Secured:
                 "bootstrap_timeout_ms": 5_000,
                 "request_timeout_ms": 5_000,
                 **(login if mechanism else {}),
-                **words,
+                **options,
             },
             source="the test",
         )
@@ -70,7 +70,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     certificate = self_signed(folder / "server.pem")
     plain, controller, tls, sasl = (free_port() for _ in range(4))
     clients = f"PLAINTEXT://127.0.0.1:{plain},TLS://127.0.0.1:{tls},LOGIN://127.0.0.1:{sasl}"
-    words = {
+    broker_settings = {
         "listeners": f"{clients},CONTROLLER://127.0.0.1:{controller}",
         "advertised.listeners": clients,
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
@@ -82,28 +82,28 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "sasl.enabled.mechanisms": ",".join(MECHANISMS),
     }
     for mechanism in MECHANISMS:
-        words[f"listener.name.login.{mechanism.lower()}.sasl.jaas.config"] = SCRAM
-    with KafkaBroker(folder / "state", port=plain, settings=words) as running:
+        broker_settings[f"listener.name.login.{mechanism.lower()}.sasl.jaas.config"] = SCRAM
+    with KafkaBroker(folder / "state", port=plain, settings=broker_settings) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         secured = Secured(
             TestBroker(running, admin), certificate, f"127.0.0.1:{tls}", f"127.0.0.1:{sasl}"
         )
         for number in MECHANISMS.values():
-            made = UserScramCredentialUpsertion(
+            change = UserScramCredentialUpsertion(
                 "me", ScramCredentialInfo(number, 4096), PASSWORD.encode()
             )
-            done(admin.alter_user_scram_credentials([made]))
+            done(admin.alter_user_scram_credentials([change]))
         for mechanism in MECHANISMS:
-            # The broker answers before it lets the user in.
+            # The broker answers before it accepts the user.
             wait_until(
-                lambda mechanism=mechanism: admitted(secured.settings(mechanism)),
+                lambda mechanism=mechanism: is_accepted(secured.settings(mechanism)),
                 deadline_s=30,
-                what=f"the user being let in by {mechanism}",
+                what=f"the user being accepted by {mechanism}",
             )
         yield secured
 
 
-def admitted(settings: KafkaSettings) -> bool:
+def is_accepted(settings: KafkaSettings) -> bool:
     try:
         with KafkaClient(settings) as client:
             return bool(client.cluster_id())
@@ -111,18 +111,22 @@ def admitted(settings: KafkaSettings) -> bool:
         return False
 
 
-@pytest.mark.parametrize("mechanism", [None, *MECHANISMS], ids=["TLS alone", *MECHANISMS])
+@pytest.mark.parametrize("mechanism", [None, *MECHANISMS], ids=["TLS only", *MECHANISMS])
 def test_planning_and_reading_go_through_tls(secured: Secured, mechanism: str | None) -> None:
     topic = secured.broker.topic(2)
     values = [b"%d" % n * 1_000 for n in range(3_000)]
     send(secured.broker.producer(linger_ms=20), topic, *values, timestamp=1_000)
     settings = secured.settings(mechanism)
     with LogPlanner(settings) as planner:
-        seen = planner.describe([topic])[topic]
+        described = planner.describe([topic])[topic]
         ends = planner.boundary(topic, 2_000, [0, 0])
     assert [end.offset for end in ends] == [3_000, 0]
     ours = RangeReader(
-        settings, topic=topic, topic_id=seen.topic_id, cluster_id=seen.cluster_id, compacted=False
+        settings,
+        topic=topic,
+        topic_id=described.topic_id,
+        cluster_id=described.cluster_id,
+        compacted=False,
     )
     span = OffsetRange(start=0, end=3_000)
     read = ours.read(0, span, planned_end=ends[0])
@@ -131,30 +135,30 @@ def test_planning_and_reading_go_through_tls(secured: Secured, mechanism: str | 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize(
-    "words", [{"sasl_plain_password": f"wrong-{PASSWORD}"}, {"sasl_plain_username": "nobody"}]
+    "options", [{"sasl_plain_password": f"wrong-{PASSWORD}"}, {"sasl_plain_username": "stranger"}]
 )
-def test_a_refused_user_is_told_which_settings_to_check(
-    secured: Secured, mechanism: str, words: dict[str, str], caplog: pytest.LogCaptureFixture
+def test_the_error_of_a_refused_scram_user_names_the_settings_to_check(
+    secured: Secured, mechanism: str, options: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
         caplog.at_level(logging.DEBUG),
         caplog.at_level(logging.DEBUG, logger="kafka"),
         pytest.raises(
             SettingsError,
-            match=r"refused to authenticate user '(me|nobody)'.*sasl_mechanism, sasl_",
+            match=r"refused to authenticate user '(me|stranger)'.*sasl_mechanism, sasl_",
         ) as refused,
     ):
-        KafkaClient(secured.settings(mechanism, **words)).__enter__()
+        KafkaClient(secured.settings(mechanism, **options)).__enter__()
     assert PASSWORD not in error_text(refused.value) + caplog.text
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(secured: Secured, tmp_path: Path) -> None:
+def test_a_certificate_of_an_unknown_issuer_is_refused(secured: Secured, tmp_path: Path) -> None:
     other = self_signed(tmp_path / "other.pem")
     with pytest.raises(SettingsError, match=r"certificate that does not verify.*ssl_cafile"):
         KafkaClient(secured.settings(ssl_cafile=str(other))).__enter__()
 
 
-def test_a_plain_client_at_the_door_of_tls_is_told_what_to_check(secured: Secured) -> None:
+def test_the_error_of_a_plain_client_at_a_tls_listener_names_the_setting(secured: Secured) -> None:
     settings = KafkaSettings(
         bootstrap_servers=(secured.tls,), bootstrap_timeout_ms=1_000, request_timeout_ms=1_000
     )
@@ -165,12 +169,12 @@ def test_a_plain_client_at_the_door_of_tls_is_told_what_to_check(secured: Secure
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_no_log_line_holds_the_password(
+def test_no_log_line_of_a_scram_login_contains_the_password(
     secured: Secured, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
         caplog.at_level(logging.DEBUG),
-        # Ours set it higher where they run in this process: kafka-python's own story is long.
+        # Tasks of tallystick in this process raise the level, because kafka-python logs much.
         caplog.at_level(logging.DEBUG, logger="kafka"),
         KafkaClient(secured.settings(mechanism)) as client,
     ):

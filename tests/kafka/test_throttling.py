@@ -1,4 +1,4 @@
-"""Brokers with quotas: a throttled client waits as long as it is told, is not given up, and reads every record once."""
+"""Brokers with quotas: a throttled client waits as long as required, does not time out, and reads every record once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.brokers import TestBroker, send
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable
 from tallystick.format.offsets import OffsetRange, Position
-from tallystick.kafka import client as asking
+from tallystick.kafka import client as client_module
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
@@ -31,7 +31,7 @@ WINDOW_S = 3
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """A broker whose quotas look back over 3 s, not 11: it throttles for about 2 s at a time."""
+    """A broker whose quotas have a window of 3 s, not 11: it throttles for about 2 s at a time."""
     windows = {"quota.window.num": str(WINDOW_S), "quota.window.size.seconds": "1"}
     with KafkaBroker(tmp_path_factory.mktemp("kafka"), settings=windows) as running:
         yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
@@ -45,7 +45,7 @@ def topic(broker: TestBroker) -> str:
 
 
 class Wire:
-    """What went over each connection: when which request was sent, and until when a broker wanted quiet."""
+    """The requests of each connection with their times, and the periods in which the broker throttled it."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[KafkaConnection, float, str]] = []
@@ -55,8 +55,8 @@ class Wire:
     def longest_s(self) -> float:
         return max(end - begin for _, begin, end in self.quiet)
 
-    def broken(self) -> list[tuple[float, str]]:
-        """Requests that went out while their broker wanted none."""
+    def violations(self) -> list[tuple[float, str]]:
+        """Return the requests that were sent while the broker throttled their connection."""
         return [
             (sent - begin, what)
             for connection, begin, end in self.quiet
@@ -67,47 +67,47 @@ class Wire:
 
 @pytest.fixture
 def wire(monkeypatch: pytest.MonkeyPatch) -> Wire:
-    seen = Wire()
+    recorded = Wire()
     send_request, throttle = KafkaConnection._send_request, KafkaConnection._maybe_throttle
     unpause = KafkaConnection.unpause
-    held: list[tuple[KafkaConnection, str]] = []
+    waiting: list[tuple[KafkaConnection, str]] = []
 
-    def sent(connection: KafkaConnection, request: Any, **how: Any) -> Any:
-        # The library holds a request's bytes back while it is paused, e.g. one that waited for its connection, whose
-        # first answer (of ApiVersions) was throttled: they go out in `unpaused`.
+    def sent(connection: KafkaConnection, request: Any, **options: Any) -> Any:
+        # While a connection is paused, the library does not send the bytes of a request, e.g. of one that waited for its
+        # connection, whose first answer (of ApiVersions) was throttled: they are sent in `unpaused`.
         name = type(request).__name__
         if connection.paused:
-            held.append((connection, name))
+            waiting.append((connection, name))
         else:
-            seen.sent.append((connection, time.monotonic(), name))
-        return send_request(connection, request, **how)
+            recorded.sent.append((connection, time.monotonic(), name))
+        return send_request(connection, request, **options)
 
     def unpaused(connection: KafkaConnection, why: str) -> None:
         unpause(connection, why)
         if not connection.paused:
-            gone = [one for one in held if one[0] is connection]
-            held[:] = [one for one in held if one[0] is not connection]
-            seen.sent += [(connection, time.monotonic(), name) for _, name in gone]
+            gone = [request for request in waiting if request[0] is connection]
+            waiting[:] = [request for request in waiting if request[0] is not connection]
+            recorded.sent += [(connection, time.monotonic(), name) for _, name in gone]
 
     def throttled(connection: KafkaConnection, answer: Any) -> None:
-        # On its first connection kafka-python does not know the version of the broker that answers ApiVersions: it takes
-        # no throttle from that answer, and asks for metadata at once. Later ones know it.
+        # On its first connection, kafka-python has no version of the broker that answers ApiVersions: it ignores the
+        # throttle of that answer, and requests metadata at once. Later connections have the version.
         known = connection.broker_version_data is not None
         if known and (wait_ms := getattr(answer, "throttle_time_ms", 0)):
             now = time.monotonic()
-            seen.quiet.append((connection, now, now + wait_ms / 1000))
+            recorded.quiet.append((connection, now, now + wait_ms / 1000))
         throttle(connection, answer)
 
     monkeypatch.setattr(KafkaConnection, "_send_request", sent)
     monkeypatch.setattr(KafkaConnection, "unpause", unpaused)
     monkeypatch.setattr(KafkaConnection, "_maybe_throttle", throttled)
-    return seen
+    return recorded
 
 
 def limited(
-    broker: TestBroker, client_id: str, key: str, value: float, **words: Any
+    broker: TestBroker, client_id: str, key: str, value: float, **options: Any
 ) -> KafkaSettings:
-    """Settings of a client that the broker holds to a quota."""
+    """Return the settings of a client with a quota on the broker."""
     kind = AlterClientQuotasRequest.EntryData
     entry = kind(
         entity=[kind.EntityData(entity_type="client-id", entity_name=client_id)],
@@ -117,7 +117,7 @@ def limited(
         request = AlterClientQuotasRequest(entries=[entry], validate_only=False)
         (done,) = client._connection.call(request).entries
     assert done.error_code == 0, done.error_message
-    return replace(broker.settings, client_id=client_id, **words)
+    return replace(broker.settings, client_id=client_id, **options)
 
 
 def reader(broker: TestBroker, settings: KafkaSettings, topic: str) -> RangeReader:
@@ -129,7 +129,7 @@ def reader(broker: TestBroker, settings: KafkaSettings, topic: str) -> RangeRead
 
 
 @pytest.mark.parametrize("timeout_ms", [500, 30_000], ids=["shorter", "longer"])
-def test_a_throttled_range_is_read_whole_whether_throttles_are_longer_or_shorter_than_timeouts(
+def test_a_throttled_range_is_read_completely_with_timeouts_longer_or_shorter_than_throttles(
     broker: TestBroker, topic: str, wire: Wire, timeout_ms: int
 ) -> None:
     rate = 20_000.0
@@ -140,26 +140,26 @@ def test_a_throttled_range_is_read_whole_whether_throttles_are_longer_or_shorter
     span = OffsetRange(start=0, end=RECORDS)
     end = Position(offset=RECORDS, leader_epoch=0)
     batches = list(ours.read(0, span, leader_epoch=-1, planned_end=end))
-    assert [one for batch in batches for one in batch["offset"].to_pylist()] == list(range(RECORDS))
-    assert [one for batch in batches for one in batch["value"].to_pylist()] == VALUES
+    assert [o for batch in batches for o in batch["offset"].to_pylist()] == list(range(RECORDS))
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == VALUES
     account = ours.account
     assert (account.records, account.aborted, account.control, account.absent) == (RECORDS, 0, 0, 0)
-    assert wire.longest_s > 0.5, "this was no test: the broker hardly throttled"
-    assert not wire.broken()
+    assert wire.longest_s > 0.5, "invalid test: the broker hardly throttled"
+    assert not wire.violations()
     _, first, _ = wire.quiet[0]
     after = [what for _, sent, what in wire.sent if sent > first]
-    # The last request of all asks whether the topic still is the one that was read.
+    # The last request checks that the topic is still the one that was read.
     assert after.pop() == "MetadataRequest"
     assert set(after) <= {"FetchRequest", "OffsetForLeaderEpochRequest"}, (
-        "a throttle is no reason to look for leaders"
+        "a throttle is no reason to refresh the metadata"
     )
 
 
-def test_planning_and_reading_go_on_when_requests_themselves_are_throttled(
+def test_planning_and_reading_continue_if_requests_are_throttled(
     broker: TestBroker, topic: str, wire: Wire
 ) -> None:
-    # A hundredth of one thread: 30 ms in 3 s, after which any answer may say to wait for up to 1 s.
-    settings = limited(broker, "asks", "request_percentage", 1.0)
+    # A hundredth of one thread: 30 ms in 3 s, after which any answer can require a wait of up to 1 s.
+    settings = limited(broker, "requests", "request_percentage", 1.0)
     with LogPlanner(settings) as planner:
         wait_until(
             lambda: (planner.describe([topic]), wire.quiet)[1],
@@ -168,22 +168,22 @@ def test_planning_and_reading_go_on_when_requests_themselves_are_throttled(
         )
         found = planner.boundary(topic, 1_000, [0])
         found_none = planner.boundary(topic, 2_000, [0])
-    assert ([one.offset for one in found], [one.offset for one in found_none]) == ([0], [RECORDS])
+    assert ([p.offset for p in found], [p.offset for p in found_none]) == ([0], [RECORDS])
     ours = reader(broker, settings, topic)
     rows = sum(batch.num_rows for batch in ours.read(0, OffsetRange(start=0, end=40)))
     assert (rows, ours.account.records) == (40, 40)
-    asked = {what for _, _, what in wire.sent}
-    assert {"MetadataRequest", "ListOffsetsRequest", "FetchRequest"} <= asked
-    assert not wire.broken()
+    requests = {what for _, _, what in wire.sent}
+    assert {"MetadataRequest", "ListOffsetsRequest", "FetchRequest"} <= requests
+    assert not wire.violations()
 
 
-def test_the_time_that_a_broker_makes_us_wait_is_no_time_of_ours(
+def test_throttled_time_is_subtracted_from_the_clock_of_the_client(
     broker: TestBroker, topic: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_THROTTLED_S_MAX", 1.0)
+    monkeypatch.setattr(client_module, "_THROTTLED_S_MAX", 1.0)
     settings = limited(broker, "waits", "consumer_byte_rate", 1_000.0)
     with KafkaClient(settings) as client:
-        begun = time.monotonic() - client.clock()
+        start = time.monotonic() - client.clock()
         order = FetchOrder(
             layout=client.layout(topic),
             partition=0,
@@ -194,15 +194,17 @@ def test_the_time_that_a_broker_makes_us_wait_is_no_time_of_ours(
         )
         with pytest.raises(KafkaUnavailable, match="throttled"):
             client.fetch(order).result()
-        waited_s = time.monotonic() - client.clock() - begun
-    ended = [end - begin for _, begin, end in wire.quiet[:-1]]  # the last one was not waited for
+        waited_s = time.monotonic() - client.clock() - start
+    ended = [
+        end - begin for _, begin, end in wire.quiet[:-1]
+    ]  # the last throttle was not waited for
     assert waited_s >= sum(ended) - 0.1 > 0.5
 
 
-def test_a_quota_that_no_batch_fits_into_is_said_in_the_end(
+def test_a_quota_below_the_size_of_a_batch_is_an_error_after_the_limit(
     broker: TestBroker, topic: str, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking, "_THROTTLED_S_MAX", 1.0)
+    monkeypatch.setattr(client_module, "_THROTTLED_S_MAX", 1.0)
     settings = limited(broker, "tiny", "consumer_byte_rate", 1_000.0, request_timeout_ms=500)
     ours = reader(broker, settings, topic)
     with pytest.raises(
@@ -210,4 +212,4 @@ def test_a_quota_that_no_batch_fits_into_is_said_in_the_end(
     ) as failed:
         list(ours.read(0, OffsetRange(start=0, end=RECORDS)))
     assert "consumer_byte_rate" in failed.value.hint
-    assert not wire.broken()
+    assert not wire.violations()

@@ -1,4 +1,4 @@
-"""Tests of the output into PostgreSQL run on a real server."""
+"""Tests of the PostgreSQL output run on a real server."""
 
 from __future__ import annotations
 

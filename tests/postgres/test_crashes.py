@@ -1,4 +1,4 @@
-"""Whoever dies, at any step, on either side: the table holds the old rows or the new ones, and the next one ends it."""
+"""A crash at any step, of publisher or server: the table has the old or the new rows, the next publisher completes it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tallystick_devstack.postgres import Postgres
 PUBLISHER = Path(__file__).parents[1] / "support" / "postgres_publisher.py"
 
 
-def taken_up(database: Database) -> None:
-    """The next publisher brings it to its end, and a third one finds nothing to do."""
+def assert_next_completes_it(database: Database) -> None:
+    """Publish again: the next publisher completes the publication, and a third finds nothing to do."""
     for _ in range(2):
         output = database.begun()
         output.publish(second(), resumed=True)
@@ -36,13 +36,13 @@ def taken_up(database: Database) -> None:
     assert database.run(f"SELECT count(*) FROM tallystick.{history}") == [(5,)]
 
 
-def test_the_steps_are_all_that_a_publication_sends(database: Database) -> None:
+def test_the_steps_are_all_statements_of_a_publication(database: Database) -> None:
     database.publish(*first())
     output = database.begun()
     ran = at_step(output, "none", lambda: None)
     output.publish(second(), resumed=False)
     output.close()
-    # Whether it is there at all is asked first.
+    # The first statement checks whether the progress table exists.
     assert ran == ["progress", *(s for s in STAGING if s != "copy"), *DECIDING]
 
 
@@ -50,7 +50,7 @@ STEPS = [
     *(("after", step, 1) for step in STAGING if step != "copy"),
     ("in", "copy", 1),
     *(
-        # A step that staging had, too, is the second of its name; `progress` was the first of all.
+        # A step that staging has, too, is the second of its name; `progress` was the first statement.
         ("after", step, 2 if step in (*STAGING, "progress") else 1)
         for step in DECIDING
     ),
@@ -77,7 +77,7 @@ def test_a_publisher_that_is_killed_leaves_all_or_nothing(
     assert died.returncode == -9, died.stderr
     decided = (when, step) == ("after", "commit")
     assert database.rows() == (ALL_NEW if decided else ALL_OLD)
-    taken_up(database)
+    assert_next_completes_it(database)
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def own(tmp_path: Path) -> Iterator[Database]:
     """A database of a server that this test may kill."""
     running = Postgres(tmp_path)
     running.start()
-    made = fresh(running)
-    yield made
-    made.close()
+    database = fresh(running)
+    yield database
+    database.close()
     running.stop()
 
 
@@ -95,62 +95,62 @@ def test_a_server_that_dies_in_mid_transaction_loses_and_doubles_nothing(own: Da
     own.publish(*first())
     for step in ("lock", "keep", "reveal", "commit"):
         output = own.begun()
-        killed: list[str] = []
+        restarts: list[str] = []
 
-        def restarted(killed: list[str] = killed, step: str = step) -> None:
-            killed.append(step)
+        def restart(restarts: list[str] = restarts, step: str = step) -> None:
+            restarts.append(step)
             assert own.server.process is not None
             own.server.process.kill()
             own.server.start()
             own.close()
 
-        at_step(output, step, restarted)
+        at_step(output, step, restart)
         with pytest.raises(
             OutputUnavailable, match=r"output feed of \[2013-01-02T.*generation 2: table public"
         ):
             output.publish(second(), resumed=False)
         output.close()
-        assert killed == [step]
+        assert restarts == [step]
         assert own.rows() == ALL_OLD
-    taken_up(own)
+    assert_next_completes_it(own)
     assert own.server.process is not None
-    own.server.process.kill()  # what the ledger was told of survives
+    own.server.process.kill()  # what the ledger records as published survives
     own.server.start()
     own.close()
     assert own.rows() == ALL_NEW
 
 
 @pytest.mark.parametrize("arrives", [True, False])
-def test_where_the_answer_to_the_commit_is_lost_the_progress_row_tells(
+def test_after_a_lost_answer_to_commit_the_progress_row_shows_the_outcome(
     database: Database, arrives: bool
 ) -> None:
     database.publish(*first())
     with Proxy(database.server, lose="COMMIT\0", arrives=arrives) as proxy:
         output = database.begun(host="127.0.0.1", port=proxy.port, sslmode="disable")
-        # From here on: before, the output was taken by a commit of its own.
+        # Armed only now: the output was taken by a commit of its own before.
         proxy.armed.set()
         with pytest.raises(
             OutputUnavailable, match=r"output feed of .*the database says whether it was written"
         ):
             output.publish(second(), resumed=False)
         assert proxy.lost.is_set()
-        # The server has answered, so it has ended the transaction, one way or the other.
+        # The server has answered, so the transaction has ended with a commit or a rollback.
         assert database.rows() == (ALL_NEW if arrives else ALL_OLD)
         before = xmins(database)
-        # The same output goes on by itself, on another connection, and writes nothing twice.
+        # The same output continues on another connection, and writes nothing twice.
         output.publish(second(), resumed=True)
         output.close()
     assert (xmins(database) == before) is arrives
-    taken_up(database)
+    assert_next_completes_it(database)
 
 
 def xmins(database: Database) -> Counter[str]:
-    """Which transactions wrote the rows."""
-    return Counter(one[0] for one in database.run("SELECT xmin::text FROM public.events"))
+    """Return the transactions that wrote the rows, with their number of rows."""
+    return Counter(row[0] for row in database.run("SELECT xmin::text FROM public.events"))
 
 
 @pytest.mark.parametrize("lose", ["reveal", "COPY"])
-def test_a_server_that_falls_silent_is_not_waited_for_for_ever(
+def test_a_server_that_stops_answering_is_not_waited_for_for_ever(
     database: Database, lose: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.publish(*first())
@@ -164,10 +164,10 @@ def test_a_server_that_falls_silent_is_not_waited_for_for_ever(
         with pytest.raises(OutputUnavailable, match=r"output feed of \[2013-01-02T"):
             output.publish(second(), resumed=False)
         output.close()
-    taken_up(database)
+    assert_next_completes_it(database)
 
 
-def test_a_server_that_never_answers_is_told_in_time() -> None:
+def test_a_server_that_never_answers_is_an_error_after_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         settings = PostgresSettings(
             host="127.0.0.1",
@@ -184,7 +184,7 @@ def test_a_server_that_never_answers_is_told_in_time() -> None:
             output.prepare(second())
 
 
-def test_a_slow_statement_ends_at_its_bound(database: Database) -> None:
+def test_a_slow_statement_ends_at_its_timeout(database: Database) -> None:
     database.publish(*first())
     output = database.begun(lock_timeout_s=1)
     database.run("BEGIN")
@@ -194,4 +194,4 @@ def test_a_slow_statement_ends_at_its_bound(database: Database) -> None:
     assert "pg_locks" in caught.value.hint
     database.run("ROLLBACK")
     output.close()
-    taken_up(database)
+    assert_next_completes_it(database)

@@ -1,4 +1,4 @@
-"""What a table would not take is refused before the ledger says begun: with output, interval and what is wrong."""
+"""Rows that a table cannot take are refused before the ledger records a start: with output, interval and reason."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from support.postgres_tables import Database
 from tallystick.errors import OutputRefused, OutputUnavailable, SettingsError, TallystickError
 from tallystick.outputs.port import Publication, Scope
 from tallystick_devstack.process import free_port
-from unit.outputs.sendings import (
+from unit.outputs.publications import (
     IN_THE_YEAR_10000,
     SCOPE,
     TableRows,
@@ -20,33 +20,35 @@ from unit.outputs.sendings import (
 )
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
-WHO = "output feed of [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z), generation 1: "
+PREFIX = "output feed of [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z), generation 1: "
 TABLE = "table public.events of connection default"
 
 
-def prepared(database: Database, one: Publication, error: type[TallystickError], **how: Any) -> str:
-    """What `prepare` says, with and without `begin`; nothing is there, and nothing is in the side tables."""
-    said = set()
-    for output in (database.output(**how), database.begun(**how)):
+def prepared(
+    database: Database, pub: Publication, error: type[TallystickError], **options: Any
+) -> str:
+    """Return the error of `prepare`: the same with and without `begin`, with nothing left in the side tables."""
+    messages = set()
+    for output in (database.output(**options), database.begun(**options)):
         with pytest.raises(error) as caught:
-            output.prepare(one)
+            output.prepare(pub)
         output.close()
-        said.add(caught.value.message)
+        messages.add(caught.value.message)
     assert database.run("SELECT count(*) FROM tallystick.progress") == [(0,)]
-    (message,) = said
+    (message,) = messages
     return message
 
 
 def of_types(rows: dict[str, pa.Array]) -> Publication:
-    """One interval of typed columns."""
-    one = publication([])
+    """Return the publication of one interval with typed columns."""
+    pub = publication([])
     return Publication(
-        **{f: getattr(one, f) for f in one.__slots__} | {"rows": TableRows(pa.table(rows))}
+        **{f: getattr(pub, f) for f in pub.__slots__} | {"rows": TableRows(pa.table(rows))}
     )
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         (
             [{"k": "a", "n": 1}, {"k": None, "n": 2}, {"k": None, "n": 3}],
@@ -75,20 +77,22 @@ def of_types(rows: dict[str, pa.Array]) -> Publication:
         ),
     ],
 )
-def test_rows_that_do_not_fit(database: Database, rows: list[dict[str, Any]], told: str) -> None:
-    assert prepared(database, publication(rows, identity=("n",)), OutputRefused) == WHO + told
+def test_rows_that_do_not_fit_are_refused(
+    database: Database, rows: list[dict[str, Any]], message: str
+) -> None:
+    assert prepared(database, publication(rows, identity=("n",)), OutputRefused) == PREFIX + message
     assert database.rows() == []
 
 
-def test_a_time_that_python_cannot_hold(database: Database) -> None:
-    """PostgreSQL could: to the year 294276."""
+def test_a_time_outside_the_range_of_python_is_refused(database: Database) -> None:
+    """PostgreSQL has times up to the year 294276."""
     database.run("ALTER TABLE public.events ADD COLUMN at timestamptz")
     assert prepared(database, in_the_year_10000(), OutputRefused) == IN_THE_YEAR_10000
     assert database.rows() == []
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         ("DROP TABLE public.events", f"{TABLE} is not there."),
         (
@@ -150,12 +154,14 @@ def test_a_time_that_python_cannot_hold(database: Database) -> None:
         ),
     ],
 )
-def test_tables_that_do_not_fit(database: Database, statement: str, told: str) -> None:
-    for one in statement.split("; "):
-        database.run(one)
-    # A space beyond the length: PostgreSQL itself would drop it without a word.
+def test_tables_that_do_not_fit_are_refused(
+    database: Database, statement: str, message: str
+) -> None:
+    for command in statement.split("; "):
+        database.run(command)
+    # A space beyond the length: PostgreSQL itself would drop it silently.
     rows = [*OLD, {"k": "d ", "n": 4}, {"k": "e", "n": None}]
-    assert prepared(database, publication(rows), OutputRefused) == WHO + told
+    assert prepared(database, publication(rows), OutputRefused) == PREFIX + message
 
 
 @pytest.mark.parametrize(
@@ -176,18 +182,18 @@ def test_tables_that_do_not_fit(database: Database, statement: str, told: str) -
     ],
     ids=str,
 )
-def test_types_that_would_round_cut_or_shift_a_value(
+def test_column_types_that_would_change_a_value_are_refused(
     database: Database, kind: pa.DataType, column: str
 ) -> None:
     database.run(f"ALTER TABLE public.events ADD COLUMN v {column}")
-    one = of_types({"k": pa.array(["a"]), "v": pa.array([None], type=kind)})
-    message = prepared(database, one, OutputRefused)
-    assert message.startswith(f"{WHO}column 'v' is ")
+    pub = of_types({"k": pa.array(["a"]), "v": pa.array([None], type=kind)})
+    message = prepared(database, pub, OutputRefused)
+    assert message.startswith(f"{PREFIX}column 'v' is ")
     assert f" in the lake and {column} in {TABLE}" in message or column == "numeric(18)"
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         (
             "ALTER TABLE public.events ADD CHECK (n < 3)",
@@ -205,17 +211,17 @@ def test_types_that_would_round_cut_or_shift_a_value(
         ),
     ],
 )
-def test_rules_beyond_the_key_speak_in_a_rehearsal_that_is_taken_back(
-    database: Database, statement: str, told: str
+def test_other_constraints_are_checked_by_a_rehearsal_that_is_rolled_back(
+    database: Database, statement: str, message: str
 ) -> None:
-    for one in statement.split("; "):
-        database.run(one)
+    for command in statement.split("; "):
+        database.run(command)
     output = database.begun()
     with pytest.raises(OutputRefused) as caught:
         output.prepare(publication(OLD))
-    assert caught.value.message == f"{WHO}{TABLE}: {told}"
+    assert caught.value.message == f"{PREFIX}{TABLE}: {message}"
     assert database.rows() == []
-    # What does fit is rehearsed, too, and is not there before it is published.
+    # Valid rows are rehearsed, too, and are not in the table before they are published.
     database.run("ALTER TABLE public.events DROP CONSTRAINT IF EXISTS events_n_check")
     database.run("ALTER TABLE public.events DROP CONSTRAINT IF EXISTS events_k_fkey")
     database.run("DROP INDEX IF EXISTS public.one_n")
@@ -227,16 +233,16 @@ def test_rules_beyond_the_key_speak_in_a_rehearsal_that_is_taken_back(
     output.close()
 
 
-def test_a_row_that_others_refer_to_is_not_removed_and_that_is_told_before(
+def test_the_removal_of_a_referenced_row_is_refused_before_it_is_published(
     database: Database,
 ) -> None:
     database.publish(publication(OLD))
     database.run("CREATE TABLE public.refers (k text REFERENCES public.events)")
     database.run("INSERT INTO public.refers VALUES ('c')")
     output = database.begun()
-    one = publication(OLD[:2], plan=2, generation=2, instead_of=1, before=OLD)
+    pub = publication(OLD[:2], plan=2, generation=2, instead_of=1, before=OLD)
     with pytest.raises(OutputRefused, match=r"generation 2: .*Key \(k\)=\(c\) is still referenced"):
-        output.prepare(one)
+        output.prepare(pub)
     output.close()
     assert database.rows() == OLD
 
@@ -251,7 +257,7 @@ def test_a_table_belongs_to_one_output(database: Database) -> None:
         )
 
 
-def test_another_key_or_table_under_the_same_name_is_refused(database: Database) -> None:
+def test_another_key_or_table_for_the_same_output_is_refused(database: Database) -> None:
     database.publish(publication(OLD))
     database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
     with pytest.raises(
@@ -263,7 +269,7 @@ def test_another_key_or_table_under_the_same_name_is_refused(database: Database)
         database.begun(into="public.other")
 
 
-def test_columns_that_change_later_are_told(database: Database) -> None:
+def test_columns_that_change_later_are_refused(database: Database) -> None:
     database.publish(publication(OLD))
     database.run("ALTER TABLE public.events ADD COLUMN more bigint NOT NULL DEFAULT 0")
     wide = publication([{"k": "z", "n": 1, "more": 2}], plan=5, first=2)
@@ -285,7 +291,7 @@ def test_columns_that_change_later_are_told(database: Database) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "message"),
     [
         (
             "TRUNCATE tallystick.progress",
@@ -317,8 +323,8 @@ def test_columns_that_change_later_are_told(database: Database) -> None:
         ),
     ],
 )
-def test_a_database_that_does_not_know_what_the_ledger_knows_is_not_guessed_at(
-    database: Database, statement: str, told: str
+def test_a_database_that_contradicts_the_ledger_is_refused(
+    database: Database, statement: str, message: str
 ) -> None:
     database.publish(publication(OLD))
     number = database.run("SELECT right(history, 16) FROM tallystick.outputs")[0][0]
@@ -328,37 +334,39 @@ def test_a_database_that_does_not_know_what_the_ledger_knows_is_not_guessed_at(
     database.run(statement.format(number))
     output = database.begun()
     new = publication([], plan=2, generation=2, instead_of=1, before=OLD)
-    who = WHO.replace("generation 1", "generation 2")
-    for again in (output.prepare, lambda one: output.publish(one, resumed=True)):
+    prefix = PREFIX.replace("generation 1", "generation 2")
+    for act in (output.prepare, lambda pub: output.publish(pub, resumed=True)):
         with pytest.raises(OutputRefused) as caught:
-            again(new)
+            act(new)
         assert caught.value.message == (
-            f"{who}what {TABLE} holds is in doubt: " + told.format(number)
+            f"{prefix}what {TABLE} holds is in doubt: " + message.format(number)
         )
     output.close()
     assert database.rows() == OLD
 
 
-def test_a_server_that_is_away_and_rights_that_are_missing(database: Database) -> None:
-    one = publication(OLD)
+def test_an_unreachable_server_and_missing_rights_are_errors_with_a_hint(
+    database: Database,
+) -> None:
+    pub = publication(OLD)
     away = database.output(host="127.0.0.1", port=free_port())
     reader = database.output(user=f"reader_{database.name}")
     with pytest.raises(
         OutputUnavailable,
         match=r"^output feed of \[2013-01-01T.*, generation 1: table public.events",
     ):
-        away.prepare(one)
+        away.prepare(pub)
     with pytest.raises(
         OutputUnavailable,
         match=r"^output feed: table public.events of connection default: connection",
     ):
         away.begin(SCOPE)
     with pytest.raises(SettingsError, match=r'database "nowhere" does not exist'):
-        database.output(dbname="nowhere").prepare(one)
+        database.output(dbname="nowhere").prepare(pub)
     role = f"reader_{database.name}"
     database.run(f"CREATE ROLE {role} LOGIN")
     with pytest.raises(SettingsError, match="the user may not SELECT, INSERT, UPDATE, DELETE"):
-        reader.prepare(one)
+        reader.prepare(pub)
     with pytest.raises(
         SettingsError, match=r"output feed: .*permission denied for database"
     ) as caught:
@@ -367,7 +375,7 @@ def test_a_server_that_is_away_and_rights_that_are_missing(database: Database) -
     assert "docs/reference/outputs.md" in caught.value.hint
 
 
-def test_the_rights_that_the_page_lists_are_enough(database: Database) -> None:
+def test_the_rights_that_the_page_lists_are_sufficient(database: Database) -> None:
     role = f"writer_{database.name}"
     for statement in (
         f"CREATE ROLE {role} LOGIN",

@@ -1,4 +1,4 @@
-"""A table holds, of each key, the row of the latest interval that has it: whatever is replaced, in whatever order."""
+"""A table has, for each key, the row of the last interval with the key, after replacements in any order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from support.postgres_tables import Database
 from tallystick.outputs.port import Publication, Scope
-from unit.outputs.sendings import SCOPE, TableRows, publication
+from unit.outputs.publications import SCOPE, TableRows, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
@@ -23,7 +23,7 @@ NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
 def replaced(
     values: Any, before: Any, *, plan: int = 2, first: int = 1, generation: int = 2
 ) -> Any:
-    """A replacement of the plan before it."""
+    """Return a replacement of the previous plan."""
     return publication(
         values,
         plan=plan,
@@ -34,7 +34,7 @@ def replaced(
     )
 
 
-def test_each_row_is_there_once_and_the_progress_says_of_which_plan(database: Database) -> None:
+def test_each_row_is_written_once_and_the_progress_row_names_the_plan(database: Database) -> None:
     database.publish(publication(OLD))
     assert database.rows() == OLD
     assert database.run(
@@ -65,7 +65,7 @@ def test_publishing_again_changes_nothing(database: Database) -> None:
     assert database.run("SELECT xmin::text, ctid::text FROM public.events") == before
 
 
-def test_a_replacement_removes_what_is_gone_and_touches_only_what_changed(
+def test_a_replacement_removes_dropped_rows_and_writes_only_changed_ones(
     database: Database,
 ) -> None:
     database.publish(publication(OLD))
@@ -85,21 +85,21 @@ def test_an_empty_replacement_leaves_nothing_of_the_interval(database: Database)
 
 
 @pytest.mark.parametrize("order", list(permutations([1, 2, 3])), ids=str)
-def test_intervals_in_any_order_give_one_table_and_hidden_rows_come_back(
+def test_intervals_in_any_order_give_the_same_table_and_hidden_rows_return(
     database: Database, order: tuple[int, ...]
 ) -> None:
     rows = {day: [{"k": "a", "n": day}, {"k": f"only {day}", "n": 0}] for day in order}
     database.publish(*(publication(rows[day], plan=10 * day, first=day) for day in order))
     alone = [{"k": f"only {day}", "n": 0} for day in (1, 2, 3)]
     assert database.rows() == [{"k": "a", "n": 3}, *alone]
-    # One by one the intervals lose the key, the latest first, then the one in the middle of what is left.
+    # The intervals lose the key one by one: first the last interval, then the others.
     for day, latest in ((3, 2), (1, 2), (2, None)):
-        less = rows[day][1:]
-        database.publish(replaced(less, rows[day], plan=10 * day + 1, first=day))
+        remaining = rows[day][1:]
+        database.publish(replaced(remaining, rows[day], plan=10 * day + 1, first=day))
         assert database.rows() == [*([{"k": "a", "n": latest}] if latest else []), *alone]
 
 
-def test_an_earlier_interval_that_is_replaced_does_not_show_through_a_later_one(
+def test_a_replaced_interval_does_not_overwrite_rows_of_a_later_one(
     database: Database,
 ) -> None:
     database.publish(publication(OLD), publication(NEW, plan=7, first=2))
@@ -107,7 +107,7 @@ def test_an_earlier_interval_that_is_replaced_does_not_show_through_a_later_one(
     assert database.rows() == NEW
 
 
-# A generation of an interval: which day, and its rows.
+# A generation of an interval: its day and its rows.
 STEPS = st.lists(
     st.tuples(
         st.integers(1, 4), st.dictionaries(st.sampled_from("abcde"), st.integers(0, 3), max_size=5)
@@ -120,48 +120,48 @@ _examples = count(1)
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(STEPS, st.booleans())
-def test_the_table_is_what_the_intervals_say_after_every_publication(
-    database: Database, steps: list[tuple[int, dict[str, int]]], afresh: bool
+def test_the_table_equals_the_intervals_after_every_publication(
+    database: Database, steps: list[tuple[int, dict[str, int]]], reopen: bool
 ) -> None:
-    """Computed otherwise: a dictionary that takes the intervals' rows by time, each anew."""
+    """The reference is computed in another way: a dictionary, updated with the rows of all intervals by time."""
     number = next(_examples)
     into = f"public.example_{number}"
     database.run(f"CREATE TABLE {into} (k text PRIMARY KEY, n bigint)")
     scope = Scope(lake=f"memory://{number}", pipeline="small")
     output = database.begun(scope, into=into)
-    now: dict[int, dict[str, int]] = {}
+    intervals: dict[int, dict[str, int]] = {}
     plans: dict[int, int] = {}
     for plan, (day, rows) in enumerate(steps, start=1):
-        if afresh:
+        if reopen:
             output.close()
             output = database.begun(scope, into=into)
-        one = publication(
+        pub = publication(
             as_rows(rows),
             plan=plan,
             generation=plan,
             first=day,
             instead_of=plans.get(day),
-            before=as_rows(now.get(day, {})),
+            before=as_rows(intervals.get(day, {})),
         )
-        output.prepare(one)
-        output.publish(one, resumed=False)
-        now[day], plans[day] = rows, plan
-        wanted: dict[str, int] = {}
-        for at in sorted(now):
-            wanted |= now[at]
-        assert database.rows(into) == as_rows(dict(sorted(wanted.items())))
+        output.prepare(pub)
+        output.publish(pub, resumed=False)
+        intervals[day], plans[day] = rows, plan
+        expected: dict[str, int] = {}
+        for at in sorted(intervals):
+            expected |= intervals[at]
+        assert database.rows(into) == as_rows(dict(sorted(expected.items())))
     output.close()
 
 
 def as_rows(rows: dict[str, int]) -> list[dict[str, Any]]:
-    """Rows of keys and numbers."""
+    """Return rows of keys and numbers."""
     return [{"k": k, "n": n} for k, n in rows.items()]
 
 
-def typed(table: pa.Table, **how: Any) -> Publication:
-    """A sending of one Arrow table."""
-    one = publication([], **how)
-    return Publication(**{f: getattr(one, f) for f in one.__slots__} | {"rows": TableRows(table)})
+def typed(table: pa.Table, **options: Any) -> Publication:
+    """Return a publication of one Arrow table."""
+    pub = publication([], **options)
+    return Publication(**{f: getattr(pub, f) for f in pub.__slots__} | {"rows": TableRows(table)})
 
 
 TYPES = {
@@ -187,7 +187,7 @@ TYPES = {
 }
 
 
-def test_every_type_arrives_as_it_was_and_so_does_null(database: Database) -> None:
+def test_values_of_every_type_and_null_arrive_unchanged(database: Database) -> None:
     columns = ", ".join(f'"{name}" {kind}' for name, (_, kind, _) in TYPES.items())
     database.run(f"CREATE TABLE public.typed (k text PRIMARY KEY, {columns})")
     schema = pa.schema([("k", pa.string()), *((n, kind) for n, (kind, _, _) in TYPES.items())])
@@ -197,23 +197,25 @@ def test_every_type_arrives_as_it_was_and_so_does_null(database: Database) -> No
     assert database.rows("public.typed") == [full, null]
 
 
-def test_a_value_that_only_looks_the_same_takes_the_others_place(database: Database) -> None:
-    """numeric's = says that 1.0 and 1.00 are one; what the interval says now is what is there."""
+def test_an_equal_value_of_another_scale_replaces_the_first(database: Database) -> None:
+    """For numeric, 1.0 = 1.00 is true. The table has the value of the last generation."""
     database.run("CREATE TABLE public.exact (k numeric PRIMARY KEY, n numeric)")
-    one, two = (pa.table({"k": [Decimal(text)], "n": [Decimal(text)]}) for text in ("1.0", "1.00"))
-    database.publish(typed(one), into="public.exact")
-    database.publish(typed(two, plan=2, generation=2, instead_of=1), into="public.exact")
+    first, second = (
+        pa.table({"k": [Decimal(text)], "n": [Decimal(text)]}) for text in ("1.0", "1.00")
+    )
+    database.publish(typed(first), into="public.exact")
+    database.publish(typed(second, plan=2, generation=2, instead_of=1), into="public.exact")
     assert database.run("SELECT k::text, n::text FROM public.exact") == [("1.00", "1.00")]
 
 
-def test_lineage_is_written_where_the_table_has_columns_for_it(database: Database) -> None:
+def test_lineage_is_written_if_the_table_has_columns_for_it(database: Database) -> None:
     database.run("CREATE TABLE public.some (n bigint, k text UNIQUE, _offset bigint)")
     rows = [{"k": "a", "n": 1, "_offset": 7, "_topic": "events"}]
     database.publish(publication(rows), into="public.some")
     assert database.rows("public.some") == [{"n": 1, "k": "a", "_offset": 7}]
 
 
-def test_columns_of_others_keep_their_values_and_rows_of_others_are_left_alone(
+def test_other_columns_keep_their_values_and_other_rows_are_not_changed(
     database: Database,
 ) -> None:
     database.run("ALTER TABLE public.events ADD COLUMN note text NOT NULL DEFAULT 'none'")
@@ -229,7 +231,7 @@ def test_columns_of_others_keep_their_values_and_rows_of_others_are_left_alone(
     ]
 
 
-def test_a_column_that_comes_later_is_null_in_earlier_intervals_whatever_the_order(
+def test_a_column_that_is_added_is_null_in_intervals_without_it_in_any_order(
     database: Database,
 ) -> None:
     database.run("ALTER TABLE public.events ADD COLUMN more text")
@@ -243,7 +245,7 @@ def test_a_column_that_comes_later_is_null_in_earlier_intervals_whatever_the_ord
     assert database.rows() == [{"k": "a", "n": 2, "more": None}]
 
 
-def test_a_key_of_several_columns_in_a_table_of_partitions(database: Database) -> None:
+def test_a_key_can_have_several_columns_in_a_partitioned_table(database: Database) -> None:
     database.run(
         'CREATE TABLE public."Parts" (n bigint, k text, "UNIQUE" date, PRIMARY KEY ("UNIQUE", k)) '
         'PARTITION BY RANGE ("UNIQUE")'
@@ -252,9 +254,9 @@ def test_a_key_of_several_columns_in_a_table_of_partitions(database: Database) -
         "CREATE TABLE public.year PARTITION OF public.\"Parts\" FOR VALUES FROM ('2013-01-01') TO ('2014-01-01')"
     )
     rows = [{"k": k, "UNIQUE": dt.date(2013, 1, day), "n": 0} for k in "ab" for day in (1, 2)]
-    how = {"into": "public.Parts", "key": ("k", "UNIQUE")}
-    database.publish(publication(rows), **how)
-    database.publish(replaced(rows[1:], rows), **how)
+    options = {"into": "public.Parts", "key": ("k", "UNIQUE")}
+    database.publish(publication(rows), **options)
+    database.publish(replaced(rows[1:], rows), **options)
     assert len(database.rows('public."Parts"')) == 3
 
 
@@ -264,5 +266,5 @@ def test_lakes_and_outputs_do_not_share_a_table(database: Database) -> None:
     database.publish(publication(NEW, output="other"), name="other", into="public.other")
     assert (database.rows(), database.rows("public.other")) == (OLD, NEW)
     histories = database.run("SELECT history FROM tallystick.outputs ORDER BY name")
-    assert len({one[0] for one in histories}) == 2
+    assert len({row[0] for row in histories}) == 2
     assert SCOPE.lake == "memory://small"

@@ -17,7 +17,7 @@ from tallystick.outputs.calls import EmailOutput, HttpOutput
 from tallystick.outputs.calls.email import Mailbox
 from tallystick.outputs.calls.http import HttpReceiver
 from tallystick.store import Store
-from unit.outputs.sendings import SCOPE, publication
+from unit.outputs.publications import SCOPE, publication
 
 ROWS = [{"k": f"k{n}", "to": f"k{n}@example.org", "n": n} for n in range(5)]
 PER_BATCH = 2

@@ -15,7 +15,7 @@ from tallystick.connections.kafka import KafkaSettings
 from tallystick.kafka import transactions
 from tallystick.outputs.kafka import KafkaOutput
 from tallystick.outputs.kafka.topic import KafkaTopic
-from unit.outputs.sendings import SCOPE, publication
+from unit.outputs.publications import SCOPE, publication
 
 ROWS = [{"k": f"k{n}", "n": n} for n in range(5)]
 PER_TRANSACTION = 2

@@ -16,7 +16,7 @@ from tallystick.outputs.port import Publication
 from tallystick.outputs.postgres import PostgresOutput
 from tallystick.outputs.postgres.session import Session
 from tallystick.outputs.postgres.table import PostgresTable
-from unit.outputs.sendings import SCOPE, publication
+from unit.outputs.publications import SCOPE, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]

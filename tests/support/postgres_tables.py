@@ -16,7 +16,7 @@ from tallystick.outputs.postgres import PostgresOutput
 from tallystick.outputs.postgres.session import Session
 from tallystick.outputs.postgres.table import PostgresTable
 from tallystick_devstack.postgres import Postgres
-from unit.outputs.sendings import SCOPE
+from unit.outputs.publications import SCOPE
 
 _numbers = count(1)
 EVENTS = "CREATE TABLE public.events (k text PRIMARY KEY, n bigint)"

@@ -52,7 +52,7 @@ from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
 from tallystick_devstack.testing.servers import free_port
 from unit.airflow.runs import FakeRun
 from unit.cli.invoke import tally, too_wide
-from unit.outputs.sendings import SCOPE, publication
+from unit.outputs.publications import SCOPE, publication
 
 # kafka-python reads its schemas in a way that Python 3.11 (not 3.13) calls deprecated.
 pytestmark = [

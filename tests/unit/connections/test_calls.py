@@ -21,7 +21,7 @@ from tallystick.outputs.calls import HttpOutput
 from tallystick.outputs.calls.http import HttpReceiver
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import publish
-from unit.outputs.sendings import publication
+from unit.outputs.publications import publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 SECRET = "s3cr3t-t0ken"

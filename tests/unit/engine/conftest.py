@@ -1,4 +1,4 @@
-"""A small plan with two topics' worth of trouble, and readings that need no broker."""
+"""A small plan, and readings that need no broker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 @dataclass(frozen=True, kw_only=True)
 class FakeAccount:
-    """What a reader saw."""
+    """The account of a reader."""
 
     records: int
     aborted: int = 0
@@ -39,7 +39,7 @@ class FakeAccount:
 
 
 class FakeReading:
-    """Batches that are there already."""
+    """A reading that returns given batches."""
 
     def __init__(self, batches: Sequence[pa.RecordBatch], **account: int) -> None:
         self._batches = batches
@@ -51,7 +51,7 @@ class FakeReading:
 
 
 def raw_batch(start: int, values: Sequence[bytes | None], *, headers: Any = None) -> pa.RecordBatch:
-    """Records from offset `start` on, a second apart."""
+    """Return records from offset `start`, one second apart."""
     count = len(values)
     at = [DAY + timedelta(seconds=start + i) for i in range(count)]
     return pa.record_batch(
@@ -66,23 +66,23 @@ def raw_batch(start: int, values: Sequence[bytes | None], *, headers: Any = None
 
 
 def small_pipeline(**changes: Any) -> Pipeline:
-    """One record-level table by a string column, one that aggregates."""
+    """Return a pipeline with a record-level table, partitioned by a string column, and one that aggregates."""
     events = [Column("n", "long"), Column("kind", "string", required=False)]
     tables = [
         Table("events", columns=events, partition_by=["kind"]),
         Table("per_kind", columns=[events[1], events[0]], keys=["kind"], combine={"n": "sum"}),
     ]
-    wanted = {
+    defaults = {
         "name": "small",
         "topics": ["events"],
         "warehouse": "memory://small",
         "job": "jobs/small.py",
     }
-    return Pipeline(**{**wanted, "tables": tables, **changes})
+    return Pipeline(**{**defaults, "tables": tables, **changes})
 
 
 def plan_of(pipeline: Pipeline, *topics: tuple[str, Sequence[PlannedRange]]) -> Plan:
-    """A plan of the pipeline over the ranges."""
+    """Return a plan of the pipeline over the ranges."""
     interval = Interval(start=DAY, end=DAY + timedelta(days=1))
     tables = [
         PlannedTable(
@@ -119,13 +119,13 @@ def plan_of(pipeline: Pipeline, *topics: tuple[str, Sequence[PlannedRange]]) -> 
 
 
 def planned(start: int, end: int, readable_from: int | None = None) -> PlannedRange:
-    """A range whose ends have the epochs 4 and 5."""
+    """Return a range whose ends have the epochs 4 and 5."""
     first = start if readable_from is None else readable_from
     return PlannedRange(start=start, end=end, start_epoch=4, end_epoch=5, readable_from=first)
 
 
 def counting_runtime() -> Runtime:
-    """Ids that count, no waiting."""
+    """Return a runtime with consecutive ids that never waits."""
     ids = itertools.count(1)
     return Runtime(
         now=lambda: DAY,
@@ -137,7 +137,7 @@ def counting_runtime() -> Runtime:
 
 
 def identity_and_sums(records: pa.Table) -> dict[str, pa.Table]:
-    """Every record, and the sum of n per kind."""
+    """Return every record, and the sum of n per kind."""
     sums = records.group_by("kind").aggregate([("n", "sum")]).rename_columns(["kind", "n"])
     return {"events": records, "per_kind": sums}
 
@@ -167,7 +167,7 @@ def make_work() -> Callable[..., Work]:
 
 @pytest.fixture
 def kit() -> SimpleNamespace:
-    """The helpers of this folder: test modules cannot import a conftest."""
+    """Return the helpers of this folder: test modules cannot import a conftest."""
     return SimpleNamespace(
         FakeReading=FakeReading,
         raw_batch=raw_batch,

@@ -1,4 +1,4 @@
-"""Partial rows become one row per key, exactly, or an error."""
+"""Partial rows become exactly one row per key, or an error."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Column, Table
 
 
-def table(kind: str, how: Any) -> Table:
+def table(kind: str, function: Any) -> Table:
     columns = [Column("k", "string", required=False), Column("x", kind, required=False)]
-    return Table("sums", columns=columns, keys=["k"], combine={"x": how})
+    return Table("sums", columns=columns, keys=["k"], combine={"x": function})
 
 
 def rows(declared: Table, *pairs: tuple[str | None, Any]) -> pa.Table:
@@ -24,7 +24,7 @@ def rows(declared: Table, *pairs: tuple[str | None, Any]) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("kind", "how", "values", "expected"),
+    ("kind", "function", "values", "expected"),
     [
         ("int", "sum", [1, 2, 3], 6),
         ("int", "sum", [2**31 - 1, 1, -1], 2**31 - 1),
@@ -47,9 +47,9 @@ def rows(declared: Table, *pairs: tuple[str | None, Any]) -> pa.Table:
     ],
 )
 def test_measures_are_combined_exactly(
-    kind: str, how: str, values: list[Any], expected: Any
+    kind: str, function: str, values: list[Any], expected: Any
 ) -> None:
-    declared = table(kind, how)
+    declared = table(kind, function)
     result = combined(declared, [rows(declared, ("a", v)) for v in values])
     assert result.to_pylist() == [{"k": "a", "x": expected}]
     assert result.schema == schema_of(declared)
@@ -80,17 +80,17 @@ def test_keys_are_sorted_and_null_is_a_key() -> None:
     assert result.column("x").to_pylist() == [4, 1, 10]
 
 
-def test_a_key_may_be_named_like_an_aggregate_or_like_a_name_of_ours() -> None:
+def test_a_key_can_have_the_name_of_an_aggregate_or_of_an_internal_column() -> None:
     names = ("a_sum", "key1", "measure0")
     columns = [*(Column(n, "string") for n in names), Column("a", "long"), Column("key0", "long")]
     declared = Table("sums", columns=columns, keys=names, combine={"key0": "max", "a": "sum"})
-    one = {"a_sum": "x", "key1": "y", "measure0": "z", "a": 2, "key0": 5}
-    partial = pa.Table.from_pylist([one, one | {"key0": 7}], schema=schema_of(declared))
-    assert combined(declared, [partial, partial]).to_pylist() == [one | {"a": 8, "key0": 7}]
+    row = {"a_sum": "x", "key1": "y", "measure0": "z", "a": 2, "key0": 5}
+    partial = pa.Table.from_pylist([row, row | {"key0": 7}], schema=schema_of(declared))
+    assert combined(declared, [partial, partial]).to_pylist() == [row | {"a": 8, "key0": 7}]
 
 
 @pytest.mark.parametrize("kind", ["double", "float"])
-def test_the_two_zeros_are_one_key(kind: str) -> None:
+def test_zero_and_negative_zero_are_one_key(kind: str) -> None:
     columns = [Column("k", kind, required=False), Column("x", "long")]
     declared = Table("sums", columns=columns, keys=["k"], combine={"x": "sum"})
     pairs = [(0.0, 1), (-0.0, 2), (None, 4), (-1.5, 8)]
@@ -103,11 +103,11 @@ def test_the_two_zeros_are_one_key(kind: str) -> None:
     ]
 
 
-def test_nothing_combines_to_nothing() -> None:
+def test_no_partial_rows_combine_to_no_rows() -> None:
     assert combined(table("long", "sum"), []).num_rows == 0
 
 
-def test_partials_survive_their_way_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partials_are_unchanged_by_their_way_to_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combine, "WAITING_ROWS_MAX", 3)
     declared = table("long", "sum")
     partials = PartialRows(declared)
@@ -118,7 +118,7 @@ def test_partials_survive_their_way_to_the_driver(monkeypatch: pytest.MonkeyPatc
     assert found.column("x")[0].as_py() == 10
 
 
-def test_too_many_keys_for_the_driver_are_an_error_that_says_what_to_do(
+def test_too_many_keys_for_the_driver_are_an_error_with_a_hint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(combine, "PARTIAL_BYTES_MAX", 1000)
@@ -131,7 +131,7 @@ def test_too_many_keys_for_the_driver_are_an_error_that_says_what_to_do(
 
 
 @pytest.mark.parametrize("limit", ["WAITING_ROWS_MAX", "WAITING_BYTES_MAX"])
-def test_too_many_keys_are_an_error_before_they_are_all_held(
+def test_too_many_keys_are_an_error_before_all_are_in_memory(
     monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     monkeypatch.setattr(combine, "PARTIAL_BYTES_MAX", 1000)
@@ -143,7 +143,7 @@ def test_too_many_keys_are_an_error_before_they_are_all_held(
         partials.add(rows(declared, *((f"key {n}", n) for n in range(100))))
 
 
-def test_more_partial_rows_than_the_driver_takes_name_our_own_setting(
+def test_more_partial_rows_than_the_driver_accepts_are_an_error_that_names_the_setting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(combine, "PARTIALS_BYTES_MAX", 1000)

@@ -1,4 +1,4 @@
-"""The data source over landed records, in one process: which topic, which columns, which partitions, which rows."""
+"""The data source of landed records, in one process: its topics, columns, partitions and rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MakeWork = Callable[..., Work]
 
 @pytest.fixture
 def ref(make_work: MakeWork, kit: SimpleNamespace) -> LandedRef:
-    """A list of landed files of the topic `clicks`; the topic `views` has no records."""
+    """Return the reference of landed files of the topic `clicks`. The topic `views` has no records."""
     store = open_store(f"memory://source-{uuid.uuid4().hex}")
     topics = [
         Topic("clicks", decode=Json([Column("n", "long"), Column("at", "timestamp")])),
@@ -60,7 +60,7 @@ def test_each_landed_file_is_a_partition_of_its_topic(ref: LandedRef) -> None:
     assert [f.nullable for f in schema] == [False] * 6 + [True]
     reader = source.reader(schema)
     batches = [[*reader.read(part)] for part in reader.partitions()]
-    rows = [pa.Table.from_batches(found).to_pylist() for found in batches]
+    rows = [pa.Table.from_batches(part).to_pylist() for part in batches]
     assert [[r["n"] for r in part] for part in rows] == [[0, 1], [2, 3]]
 
 

@@ -1,4 +1,4 @@
-"""Records landed once for a DataFrame job: what is written, what is read back, what is refused."""
+"""Records landed once for a DataFrame job: written, read back, or refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ VALUES = [b'{"n":1,"kind":"a"}', b'{"n":2}', b"{", b'{"n":3,"kind":"a"}', b'{"n"
 
 @pytest.fixture
 def landed(make_work: MakeWork, kit: SimpleNamespace) -> SimpleNamespace:
-    """Six offsets in two pieces, landed once; the second piece twice, as by a retry whose first result was lost."""
+    """Land six offsets in two splits; the second split twice, as by a retry whose first result was lost."""
     store = MemoryStore("landing")
     work = make_work(kit.planned(0, 6), store=store)
     splits = split_plan(work.plan, records_per_task=3)
@@ -57,11 +57,11 @@ def rows_of(landed: SimpleNamespace, found: Landed) -> list[dict[str, Any]]:
     return list(pa.Table.from_batches(batches).to_pylist())
 
 
-def test_what_was_landed_is_read_back_as_often_as_wanted(landed: SimpleNamespace) -> None:
-    # The tasks' answers in any order: the list has the order of the pieces.
-    told = [LandedSplit.from_text(r.to_text(), "here") for r in reversed(landed.results)]
-    assert told == list(reversed(landed.results))
-    found = landed_of(landed.work, told)
+def test_landed_records_can_be_read_any_number_of_times(landed: SimpleNamespace) -> None:
+    # The results of the tasks are in any order: the list has the order of the splits.
+    results = [LandedSplit.from_text(r.to_text(), "here") for r in reversed(landed.results)]
+    assert results == list(reversed(landed.results))
+    found = landed_of(landed.work, results)
     assert [f.key.split("/")[-1][:5] for f in found.files] == ["00000", "00001"]
     for _ in range(2):
         rows = rows_of(landed, found)
@@ -79,7 +79,7 @@ def test_what_was_landed_is_read_back_as_often_as_wanted(landed: SimpleNamespace
     assert schema.field("kind").nullable
 
 
-def test_the_account_and_the_dead_letters_come_from_the_one_reading(
+def test_the_account_and_the_dead_letters_come_from_a_single_read(
     landed: SimpleNamespace,
 ) -> None:
     results = [r.result for r in landed.results]
@@ -91,13 +91,13 @@ def test_the_account_and_the_dead_letters_come_from_the_one_reading(
     assert report.rows("dead_letters") == 2
     assert {f.table for f in report.files} == {"dead_letters", "events"}
     assert output in report.files
-    # The retry's files are there, and nothing names them.
+    # The files of the retry exist, and nothing names them.
     scratch = keys.scratch_prefix(landed.work.plan.key, "try-1")
     assert len(list(landed.store.list(scratch))) == 3
     assert len(landed_of(landed.work, landed.results).files) == 2
 
 
-def test_a_full_file_is_sent_and_the_next_one_begins(
+def test_a_full_file_is_uploaded_and_the_next_one_begins(
     make_work: MakeWork, kit: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landing, "FILE_BYTES", 1)
@@ -113,7 +113,7 @@ def test_a_full_file_is_sent_and_the_next_one_begins(
     assert [r["n"] for r in rows] == [1, 2, 3]
 
 
-def test_the_list_is_taken_by_its_digest_alone(landed: SimpleNamespace) -> None:
+def test_the_list_is_accepted_only_with_its_digest(landed: SimpleNamespace) -> None:
     found = landed_of(landed.work, landed.results)
     body = found.encode()
     landed.store.create(found.key, body)
@@ -126,7 +126,7 @@ def test_the_list_is_taken_by_its_digest_alone(landed: SimpleNamespace) -> None:
         read_landed(landed.store, other, sha256=digest)
 
 
-def test_a_landed_file_that_changed_or_went_away_is_refused(landed: SimpleNamespace) -> None:
+def test_a_landed_file_that_is_changed_or_gone_is_refused(landed: SimpleNamespace) -> None:
     file = landed_of(landed.work, landed.results).files[0]
     stored = landed.store.get(file.key)
     landed.store.replace(file.key, stored.body, expected=stored.etag)

@@ -1,4 +1,4 @@
-"""One part of one output of a DataFrame job, and what is refused there."""
+"""One part of one output of a DataFrame job, and its refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT = datetime(2013, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def work(make_work: MakeWork, kit: SimpleNamespace) -> Work:
-    """Two partitions of one topic; a record-level table, and one with a key and no combine."""
+    """Return the work of a plan over two partitions, with a record-level table and one with keys and no combine."""
     shares = [
         Column("kind", "string", required=False),
         Column("at", "double"),
@@ -36,16 +36,16 @@ def work(make_work: MakeWork, kit: SimpleNamespace) -> Work:
         Table("shares", columns=shares, keys=["kind", "at"]),
     ]
     declared = kit.small_pipeline(tables=[tables[0]])
-    made: Work = make_work(kit.planned(0, 10), kit.planned(5, 10, 7), pipeline=declared)
+    base: Work = make_work(kit.planned(0, 10), kit.planned(5, 10, 7), pipeline=declared)
     pipeline = kit.small_pipeline(tables=tables)
     ranges = ("events", (kit.planned(0, 10), kit.planned(5, 10, 7)))
     return Work(
         plan=kit.plan_of(pipeline, ranges),
         pipeline=pipeline,
-        attempt=made.attempt,
-        transform=made.transform,
-        store=made.store,
-        runtime=made.runtime,
+        attempt=base.attempt,
+        transform=base.transform,
+        store=base.store,
+        runtime=base.runtime,
     )
 
 
@@ -72,7 +72,7 @@ def shares(*rows: tuple[str | None, float]) -> pa.RecordBatch:
     )
 
 
-def test_a_file_tells_the_lineage_of_rows_from_several_partitions(
+def test_a_file_has_the_lineage_of_rows_from_several_partitions(
     work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tallystick.engine.outputs.coalesce", iter)
@@ -86,10 +86,10 @@ def test_a_file_tells_the_lineage_of_rows_from_several_partitions(
     )
 
 
-def test_rows_of_an_adopted_topic_are_stored_under_the_ledgers_name_of_it(
+def test_rows_of_an_adopted_topic_are_stored_with_its_name_in_the_ledger(
     work: Work, kit: SimpleNamespace
 ) -> None:
-    """The job sees Kafka's name; the old topic's offsets are in the plan too, all of them lost."""
+    """The job reads the name in Kafka. The offsets of the old topic are in the plan, too, all of them lost."""
     gone, read = ("events", (kit.planned(0, 9, 9),)), ("events@2", (kit.planned(0, 10),))
     adopted = replace(work, plan=kit.plan_of(work.pipeline, gone, read))
     [file] = write_output(adopted, "events", "00000", [events((0, 9), (0, 3))])
@@ -105,7 +105,7 @@ def test_rows_of_an_adopted_topic_are_stored_under_the_ledgers_name_of_it(
             events((0, 3), (0, 10)),
             r"rows of events\[0\] at offsets 3 to 10, planned were \[0, 10\)",
         ),
-        # Lost before the plan was made: it could not be read.
+        # Lost before the plan, so it could not be read.
         (events((1, 6)), r"rows of events\[1\] at offsets 6 to 6, planned were \[7, 10\)"),
         (events((2, 0)), r"rows of events\[2\] at offsets 0 to 0, planned were none there"),
         (events((0, 1), topic="other"), r"rows of other\[0\] at offsets 1 to 1, planned were none"),
@@ -148,7 +148,7 @@ def test_two_rows_of_one_key_are_refused(
     assert f"has 2 rows of the key {key}, where one belongs" in caught.value.message
 
 
-def test_an_arrow_job_needs_a_combine_with_its_keys(work: Work) -> None:
+def test_an_arrow_job_needs_a_combine_for_a_table_with_keys(work: Work) -> None:
     untouched: Any = None
     with pytest.raises(InvalidPipeline, match="shares has keys but no combine") as caught:
         JobTransform(untouched, work.pipeline)
@@ -158,7 +158,7 @@ def test_an_arrow_job_needs_a_combine_with_its_keys(work: Work) -> None:
 def test_a_time_outside_the_calendar_is_refused_by_column_and_value(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
-    """A DataFrame job's table, partitioned by the hour of a sentinel."""
+    """A table of a DataFrame job, partitioned by the hour of a sentinel."""
     columns = [Column("n", "long"), Column("at", "timestamptz")]
     tables = [Table("events", columns=columns, partition_by=["hour(at)"])]
     work = make_work(kit.planned(0, 10), pipeline=kit.small_pipeline(tables=tables))

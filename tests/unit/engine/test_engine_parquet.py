@@ -1,4 +1,4 @@
-"""Files of a table with many partition values: one per value, in bounded memory, and never more than a report lists."""
+"""Files of a table with many partition values: one per value, in limited memory, never more than a report can list."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MakeWork = Callable[..., Work]
 
 
 def by_day(**changes: Any) -> dict[str, Any]:
-    """The declaration of one record-level table by day."""
+    """Return the declaration of one record-level table, partitioned by day."""
     columns = [Column("n", "long"), Column("at", "timestamptz", parse="epoch_us")]
     return {"tables": [Table("events", columns=columns, partition_by=["day(at)"])], **changes}
 
@@ -52,7 +52,7 @@ def rows_of(offsets: Sequence[int], days: Any) -> pa.RecordBatch:
 
 
 class Uploads:
-    """Keeps what was uploaded, in memory."""
+    """The uploaded files, in memory."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
@@ -64,7 +64,7 @@ class Uploads:
         return key, etag
 
     def column(self, key: str, name: str) -> list[Any]:
-        """The values of a column of an uploaded file."""
+        """Return the values of a column of an uploaded file."""
         values: list[Any] = pq.read_table(pa.BufferReader(self.bodies[key]))[name].to_pylist()
         return values
 
@@ -88,7 +88,7 @@ def written(
 
 
 @pytest.mark.parametrize(("days", "waiting_bytes", "runs"), [(DAYS, 200_000, 3), (40, 96 << 20, 0)])
-def test_3650_values_in_random_order_make_a_file_each(
+def test_each_of_3650_values_in_random_order_gets_one_file(
     make_work: MakeWork,
     kit: SimpleNamespace,
     tmp_path: Path,
@@ -100,19 +100,19 @@ def test_3650_values_in_random_order_make_a_file_each(
     drawn = np.random.default_rng(5).permutation(np.tile(np.arange(days), 4))
     batches = np.array_split(np.arange(len(drawn)), 9)
     limits = WriteLimits(waiting_bytes=waiting_bytes)
-    spilt: list[int] = []
+    spilled: list[int] = []
 
     def incoming() -> Iterator[pa.RecordBatch]:
         for offsets in batches:
             yield rows_of(offsets.tolist(), drawn[offsets])
-            spilt.append(len(list(tmp_path.glob("*.spill"))))
+            spilled.append(len(list(tmp_path.glob("*.spill"))))
 
     files, uploads = written(work, incoming(), tmp_path, limits)
 
     assert len(files) == days
     assert {f.partition for f in files} == {(day,) for day in range(days)}
     assert sum(f.rows for f in files) == len(drawn)
-    assert spilt[-1] == runs  # nothing else is on the disk
+    assert spilled[-1] == runs  # no other file is on the disk
     assert list(tmp_path.iterdir()) == []
     for file in files[:: max(1, days // 100)]:
         expected = np.flatnonzero(drawn == file.partition[0]).tolist()
@@ -125,13 +125,13 @@ def test_3650_values_in_random_order_make_a_file_each(
         ) == (span[0], span[1])
 
 
-def test_values_that_become_many_go_on_in_the_files_that_are_open(
+def test_open_files_are_continued_when_values_become_many(
     make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
 ) -> None:
     work = make_work(kit.planned(0, 10**6), pipeline=kit.small_pipeline(**by_day()))
     drawn = np.concatenate([np.arange(400) % 4, np.arange(2_000) % 50])
     batches = (rows_of(o.tolist(), drawn[o]) for o in np.split(np.arange(2_400), 6))
-    # The first batch fills row groups of the four open files; the second brings 46 more values.
+    # The first batch fills row groups of the four open files; the second has 46 more values.
     files, uploads = written(work, batches, tmp_path, WriteLimits(group_rows=60))
     assert sorted(f.partition for f in files) == [(day,) for day in range(50)]
     for file in files:
@@ -140,7 +140,7 @@ def test_values_that_become_many_go_on_in_the_files_that_are_open(
         assert file.rows == len(found)
 
 
-def test_a_value_with_much_data_still_has_files_of_the_wanted_size(
+def test_a_value_with_much_data_has_files_of_the_configured_size(
     make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
 ) -> None:
     work = make_work(kit.planned(0, 10**6), pipeline=kit.small_pipeline(**by_day()))
@@ -153,7 +153,7 @@ def test_a_value_with_much_data_still_has_files_of_the_wanted_size(
     assert {f.partition for f in files} == {(day,) for day in drawn.tolist()}
 
 
-def test_what_was_spilt_is_gone_after_a_failure(
+def test_spilled_files_are_removed_after_a_failure(
     make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
 ) -> None:
     work = make_work(kit.planned(0, 10**6), pipeline=kit.small_pipeline(**by_day()))
@@ -168,15 +168,15 @@ def test_what_was_spilt_is_gone_after_a_failure(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_values_than_a_report_can_list_are_refused_at_the_batch_that_brings_them(
+def test_more_values_than_a_report_can_list_are_refused_at_their_batch(
     make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
 ) -> None:
     work = make_work(kit.planned(0, 10**6), pipeline=kit.small_pipeline(**by_day()))
-    taken: list[int] = []
+    batches: list[int] = []
 
     def incoming() -> Iterator[pa.RecordBatch]:
         for first in range(0, 1_000, 100):
-            taken.append(first)
+            batches.append(first)
             yield rows_of(list(range(first, first + 100)), np.arange(first, first + 100))
 
     room = ReportRoom(plan=work.plan, attempt="try-1", task="00000", bytes_max=100_000)
@@ -186,14 +186,14 @@ def test_more_values_than_a_report_can_list_are_refused_at_the_batch_that_brings
     assert "rows of 300 partition values (day(at)) so far" in refused.value.message
     assert "shorter intervals" in refused.value.hint
     assert "a table in the lake keeps its own" in refused.value.hint
-    assert taken == [0, 100, 200]
+    assert batches == [0, 100, 200]
     assert not list(work.store.list(""))
 
 
-def test_a_report_has_room_for_at_least_what_a_task_counts_on(
+def test_a_report_has_room_for_at_least_the_files_that_a_task_expects(
     make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
 ) -> None:
-    """What a task expects is a lower bound: it never refuses what would have fitted."""
+    """The estimate of a task is a lower bound: it never refuses files that fit."""
     work = make_work(kit.planned(0, 10**6), pipeline=kit.small_pipeline(**by_day()))
     files, _ = written(
         work, iter([rows_of(list(range(60)), np.arange(60))]), tmp_path, WriteLimits()
@@ -214,13 +214,13 @@ def test_files_of_all_tasks_together_are_refused_before_the_report_is_written(
     with pytest.raises(InvalidPipeline) as refused:
         require_room(files, tasks=3, plan=work.plan, bytes_max=file_bytes(files) - 1)
     assert "table 'events' has 60 of 60 files, made by 3 task(s)" in refused.value.message
-    for way in (
+    for remedy in (
         "records_per_task (now 1000000)",
         "shorter intervals",
         "repartition()",
         "new table",
     ):
-        assert way in refused.value.hint
+        assert remedy in refused.value.hint
 
 
 def test_both_kinds_of_job_refuse_too_many_values(
@@ -238,11 +238,11 @@ def test_both_kinds_of_job_refuse_too_many_values(
         run_split(work, split, kit.FakeReading([kit.raw_batch(0, values)]))
 
 
-def _small_room(**given: Any) -> ReportRoom:
-    return ReportRoom(**given, bytes_max=20_000)
+def _small_room(**arguments: Any) -> ReportRoom:
+    return ReportRoom(**arguments, bytes_max=20_000)
 
 
-def test_an_arrow_job_over_many_values_reports_a_file_each(
+def test_an_arrow_job_over_many_values_reports_one_file_per_value(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
     store = MemoryStore("small")
@@ -260,7 +260,7 @@ def test_an_arrow_job_over_many_values_reports_a_file_each(
     assert report.rows("events") == 500
 
 
-def test_the_values_of_a_table_are_its_distinct_tuples() -> None:
+def test_the_partition_values_of_a_table_are_its_distinct_tuples() -> None:
     table = pa.table({"a": ["x", None, "x"], "b": pa.array([1, 2, 1], pa.int32())})
     columns = [
         TableColumn(id=1, name="a", type="string", required=False),

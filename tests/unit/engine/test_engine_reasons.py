@@ -1,4 +1,4 @@
-"""When most records become dead letters, the log says so, with the most frequent reasons."""
+"""If most records become dead letters, a warning is logged with the most frequent reasons."""
 
 from __future__ import annotations
 
@@ -43,18 +43,20 @@ def test_reasons_are_counted_by_kind_and_field() -> None:
     }
 
 
-def test_kinds_are_bounded_and_none_is_left_out() -> None:
+def test_the_number_of_kinds_is_limited_and_no_reason_is_lost() -> None:
     many = [{f"k{i}": Reason(count=2, example="e" * 500)} for i in range(KINDS_MAX + 50)]
     found = joined(many)
     assert len(found) == KINDS_MAX + 1
     assert found[OTHERS].count == 100
-    assert max(len(one.example) for one in found.values()) == 160
+    assert max(len(reason.example) for reason in found.values()) == 160
 
 
 @pytest.mark.parametrize(
     ("records", "dead", "warns"), [(0, 0, False), (3, 2, False), (2, 2, True), (0, 1, True)]
 )
-def test_the_warning_comes_from_half_on(records: int, dead: int, warns: bool) -> None:
+def test_the_warning_is_logged_from_half_of_the_records_on(
+    records: int, dead: int, warns: bool
+) -> None:
     reasons = {f"kind {i}": Reason(count=i, example=f"example {i}") for i in range(1, 6)}
     text = dead_warning(records, dead, reasons)
     assert (text is not None) is warns
@@ -88,13 +90,13 @@ def test_both_kinds_of_job_warn_with_the_reasons_of_all_their_tasks(
             )
     with caplog.at_level(logging.WARNING, logger="tallystick"):
         assemble(work, splits, results, outputs=() if landed else None)
-    (warned,) = [record.getMessage() for record in caplog.records]
-    assert "4 of 6 records are dead letters (67%): 3 type: field n, e.g. type: field n: " in warned
-    assert "1 json, e.g. json: " in warned
-    assert "Does the declaration fit the topic" in warned
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "4 of 6 records are dead letters (67%): 3 type: field n, e.g. type: field n: " in warning
+    assert "1 json, e.g. json: " in warning
+    assert "Does the declaration fit the topic" in warning
 
 
-def test_a_few_dead_letters_are_no_warning(
+def test_a_few_dead_letters_log_no_warning(
     make_work: MakeWork, kit: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
     work = make_work(kit.planned(0, 3))

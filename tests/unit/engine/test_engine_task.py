@@ -1,4 +1,4 @@
-"""One piece from batches to files, and an attempt's results to its report."""
+"""From the batches of an input split to files, and from the results of an attempt to its report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stored(store: MemoryStore, key: str) -> pa.Table:
 
 
 def whole_run(work: Work, kit: SimpleNamespace, *, per_task: int = 100) -> Report:
-    """Stage all pieces of the plan, each with the values that its offsets number."""
+    """Stage all splits of the plan, each with the values of its offsets."""
     splits = split_plan(work.plan, records_per_task=per_task)
     results = []
     for split in splits:
@@ -50,7 +50,7 @@ def whole_run(work: Work, kit: SimpleNamespace, *, per_task: int = 100) -> Repor
     return assemble(work, splits, results)
 
 
-def test_a_piece_becomes_files_dead_letters_partials_and_an_account(
+def test_a_split_becomes_files_dead_letters_partials_and_an_account(
     make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
 ) -> None:
     store = MemoryStore("small")
@@ -108,7 +108,7 @@ def test_a_piece_becomes_files_dead_letters_partials_and_an_account(
         (-62_135_596_800_001, "0001-01-01T00:00:00+00:00"),
     ],
 )
-def test_a_record_whose_own_time_no_column_holds_is_a_dead_letter(
+def test_a_record_with_a_time_outside_the_calendar_is_a_dead_letter(
     make_work: MakeWork, kit: SimpleNamespace, millis: int, clamped: str
 ) -> None:
     store = MemoryStore("small")
@@ -116,14 +116,14 @@ def test_a_record_whose_own_time_no_column_holds_is_a_dead_letter(
     [split] = split_plan(work.plan, records_per_task=100)
     batch = kit.raw_batch(0, VALUES)
     at = batch.column("timestamp").cast(pa.int64()).to_pylist()
-    # One good value and the one that is broken anyway.
+    # One good value and the broken one.
     at[1] = at[2] = millis
-    odd = batch.set_column(1, "timestamp", pa.array(at, pa.int64()).cast(batch.column(1).type))
-    result = run_split(work, split, kit.FakeReading([odd]))
+    changed = batch.set_column(1, "timestamp", pa.array(at, pa.int64()).cast(batch.column(1).type))
+    result = run_split(work, split, kit.FakeReading([changed]))
 
     assert (result.account.records, result.account.dead_letters) == (2, 2)
-    kept = [stored(store, f.key) for f in result.files if f.table == "events"]
-    assert sorted(o for rows in kept for o in rows.column("_offset").to_pylist()) == [0, 3]
+    good = [stored(store, f.key) for f in result.files if f.table == "events"]
+    assert sorted(o for rows in good for o in rows.column("_offset").to_pylist()) == [0, 3]
     [dead] = [f for f in result.files if f.table == "dead_letters"]
     letters = stored(store, dead.key).to_pylist()
     assert [(r["_offset"], r["value"]) for r in letters] == [(1, VALUES[1]), (2, VALUES[2])]
@@ -151,7 +151,7 @@ def test_the_first_and_the_last_time_of_the_calendar_are_rows(
     ]
 
 
-def test_results_become_a_report_that_says_where_every_offset_is(
+def test_results_become_a_report_that_accounts_for_every_offset(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
     store = MemoryStore("small")
@@ -168,7 +168,7 @@ def test_results_become_a_report_that_says_where_every_offset_is(
     [sums] = [f for f in report.files if f.table == "per_kind"]
     assert stored(store, sums.key).to_pylist() == [{"kind": "a", "n": 4}, {"kind": None, "n": 2}]
     assert sums.lineage == ()
-    # Nobody but the caller writes the report, last of all.
+    # Only the caller writes the report, after everything else.
     assert {f.key for f in report.files} == {listed.key for listed in store.list("")}
 
 
@@ -193,11 +193,11 @@ def test_a_plan_without_offsets_has_a_report_without_files(
     [
         (lambda results: results[:1], "[2, 4) has no result"),
         (lambda results: [*results, results[0]], "events[0] [0, 2) has two results"),
-        (lambda results: [*results, "strange"], "[0, 4) was read and is no piece of this plan"),
+        (lambda results: [*results, "foreign"], "[0, 4) was read and is no piece of this plan"),
     ],
-    ids=["missing", "doubled by speculation", "of another cut"],
+    ids=["missing", "doubled by speculation", "of another split"],
 )
-def test_exactly_one_result_per_piece_is_taken(
+def test_exactly_one_result_per_split_is_accepted(
     make_work: MakeWork, kit: SimpleNamespace, change: Callable[..., Any], problem: str
 ) -> None:
     work = make_work(kit.planned(0, 4))
@@ -211,14 +211,14 @@ def test_exactly_one_result_per_piece_is_taken(
         for p in splits
     ]
     [whole] = split_plan(work.plan, records_per_task=4)
-    strange = run_split(work, whole, kit.FakeReading([kit.raw_batch(0, VALUES)]))
-    changed = [strange if r == "strange" else r for r in change(results)]
+    foreign = run_split(work, whole, kit.FakeReading([kit.raw_batch(0, VALUES)]))
+    changed = [foreign if r == "foreign" else r for r in change(results)]
     with pytest.raises(ReportRejected) as caught:
         assemble(work, splits, changed)
     assert problem in caught.value.message
 
 
-def test_a_task_that_ran_twice_leaves_files_and_counts_once(
+def test_a_task_that_ran_twice_leaves_files_and_is_counted_once(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
     store = MemoryStore("small")
@@ -246,7 +246,7 @@ def test_a_reader_whose_account_does_not_add_up_is_refused(
         run_split(work, split, kit.FakeReading([kit.raw_batch(0, VALUES)], records=9))
 
 
-def test_local_files_are_gone_after_a_failure(
+def test_local_files_are_removed_after_a_failure(
     make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
 ) -> None:
     def transform(records: pa.Table) -> Any:
@@ -266,8 +266,8 @@ def test_local_files_are_gone_after_a_failure(
     assert list(tmp_path.iterdir()) == []
 
 
-class ForgetfulStore(MemoryStore):
-    """Applies every write and loses the first replies."""
+class LosesReplies(MemoryStore):
+    """A store that applies every write and loses the first replies."""
 
     def __init__(self, lost: int) -> None:
         super().__init__("small")
@@ -280,10 +280,10 @@ class ForgetfulStore(MemoryStore):
         return Unknown(because="timeout") if self.lost >= 0 else outcome
 
 
-def test_an_upload_of_unknown_outcome_is_made_again_under_another_key(
+def test_an_upload_of_unknown_outcome_is_retried_with_another_key(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
-    store = ForgetfulStore(lost=2)
+    store = LosesReplies(lost=2)
     work = make_work(kit.planned(0, 4), store=store)
     report = whole_run(work, kit)
     orphans = {listed.key for listed in store.list("")} - {f.key for f in report.files}
@@ -294,12 +294,12 @@ def test_an_upload_of_unknown_outcome_is_made_again_under_another_key(
 def test_a_store_that_never_answers_is_an_error_to_retry(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
-    store = ForgetfulStore(lost=TRIES_MAX)
+    store = LosesReplies(lost=TRIES_MAX)
     with pytest.raises(StoreUnavailable, match=r"did not succeed in 6 tries \(timeout\)"):
         whole_run(make_work(kit.planned(0, 4), store=store), kit)
 
 
-def test_files_roll_at_their_size_and_few_stay_open(
+def test_files_roll_at_their_size_and_few_are_open(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
     store = MemoryStore("small")
@@ -328,7 +328,7 @@ def test_an_unknown_table_in_the_plan_is_refused(make_work: MakeWork) -> None:
         make_work().planned("other")
 
 
-def test_a_value_too_large_with_300_headers_is_a_dead_letter_whole(
+def test_a_value_that_is_too_large_is_a_whole_dead_letter_with_its_300_headers(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
     store = MemoryStore("small")
@@ -344,18 +344,18 @@ def test_a_value_too_large_with_300_headers_is_a_dead_letter_whole(
     [letter] = stored(store, dead.key).to_pylist()
     assert letter["value"] == large
     assert letter["reason"].startswith(f"size: the value has {len(large)} bytes, more than ")
-    told = [[name, base64.b64decode(value)] for name, value in json.loads(letter["headers"])]
-    assert told == [[one["key"], one["value"]] for one in many]
+    headers = [[name, base64.b64decode(value)] for name, value in json.loads(letter["headers"])]
+    assert headers == [[header["key"], header["value"]] for header in many]
 
 
-def test_a_job_sees_kafkas_name_of_an_adopted_topic_and_files_the_ledgers(
+def test_a_job_reads_kafkas_name_of_an_adopted_topic_and_files_have_the_ledgers_name(
     make_work: MakeWork, kit: SimpleNamespace
 ) -> None:
     store = MemoryStore("small")
-    seen: list[str] = []
+    names: list[str] = []
 
     def transform(records: pa.Table) -> dict[str, pa.Table]:
-        seen.extend(records.column("_topic").to_pylist())
+        names.extend(records.column("_topic").to_pylist())
         return kit.identity_and_sums(records)
 
     work = make_work(kit.planned(0, 9), store=store, transform=transform)
@@ -363,7 +363,7 @@ def test_a_job_sees_kafkas_name_of_an_adopted_topic_and_files_the_ledgers(
     [split] = split_plan(adopted.plan, records_per_task=100)
     assert (split.topic, split.source) == ("events@2", "events")
     result = run_split(adopted, split, kit.FakeReading([kit.raw_batch(0, VALUES)]))
-    assert set(seen) == {"events"}
+    assert set(names) == {"events"}
     for file in result.files:
         assert {line.topic for line in file.lineage} == {"events@2"}
         assert set(stored(store, file.key).column("_topic").to_pylist()) == {"events@2"}

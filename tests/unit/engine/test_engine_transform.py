@@ -1,4 +1,4 @@
-"""What a job returns is held to what its pipeline declares; an error names both sides."""
+"""The tables that a job returns are compared with the declaration; an error names both."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tallystick.pipeline import Column, Table
 from tallystick.tables.calendar import END_US, FIRST_US
 from tallystick.tables.schema import arrow_type
 
-PIECE = InputSplit(index=0, topic="events", partition=3, span=OffsetRange(start=5, end=9))
+SPLIT = InputSplit(index=0, topic="events", partition=3, span=OffsetRange(start=5, end=9))
 RECORDS = pa.table(
     {
         "n": pa.array([1, 2, 3], pa.int64()),
@@ -33,7 +33,7 @@ RECORDS = pa.table(
 
 
 def run(kit: SimpleNamespace, function: Callable[..., Any], **changes: Any) -> dict[str, pa.Table]:
-    return JobTransform(function, kit.small_pipeline(**changes))(PIECE, RECORDS)
+    return JobTransform(function, kit.small_pipeline(**changes))(SPLIT, RECORDS)
 
 
 def with_events(events: Callable[[pa.Table], Any]) -> Callable[[pa.Table], dict[str, Any]]:
@@ -48,7 +48,7 @@ def replaced(name: str, values: pa.Array) -> Callable[[pa.Table], pa.Table]:
     return lambda r: r.set_column(r.schema.get_field_index(name), name, values)
 
 
-def test_the_records_themselves_are_a_good_output(kit: SimpleNamespace) -> None:
+def test_the_records_themselves_are_a_valid_output(kit: SimpleNamespace) -> None:
     outputs = run(kit, kit.identity_and_sums)
     assert outputs["events"].column_names == [
         "n",
@@ -61,15 +61,15 @@ def test_the_records_themselves_are_a_good_output(kit: SimpleNamespace) -> None:
     assert outputs["per_kind"].column_names == ["kind", "n"]
 
 
-def test_one_declared_table_may_be_returned_by_itself(kit: SimpleNamespace) -> None:
+def test_the_only_declared_table_can_be_returned_without_a_dict(kit: SimpleNamespace) -> None:
     only = [Table("events", columns=[Column("n", "long")])]
-    kept = run(kit, lambda r: r.drop_columns(["kind"]).slice(1), tables=only)
-    assert kept["events"].column("_offset").to_pylist() == [7, 8]
+    sliced = run(kit, lambda r: r.drop_columns(["kind"]).slice(1), tables=only)
+    assert sliced["events"].column("_offset").to_pylist() == [7, 8]
     batches = run(kit, lambda r: r.drop_columns(["kind"]).to_batches()[0], tables=only)
     assert batches["events"].num_rows == 3
 
 
-def test_a_record_may_give_several_rows_in_any_order(kit: SimpleNamespace) -> None:
+def test_a_record_can_give_several_rows_in_any_order(kit: SimpleNamespace) -> None:
     doubled = run(kit, with_events(lambda r: r.take([2, 0, 2])))
     assert doubled["events"].column("_offset").to_pylist() == [8, 5, 8]
 
@@ -85,7 +85,7 @@ LOSSLESS = [
 
 
 @pytest.mark.parametrize(("name", "values"), LOSSLESS, ids=lambda v: str(getattr(v, "type", v)))
-def test_types_that_lose_nothing_are_taken(
+def test_types_that_lose_nothing_are_accepted(
     kit: SimpleNamespace, name: str, values: pa.Array
 ) -> None:
     events = run(kit, with_events(replaced(name, values)))["events"]
@@ -96,14 +96,14 @@ def test_types_that_lose_nothing_are_taken(
 
 
 def raising(_: pa.Table) -> Any:
-    message = "no gate"
+    message = "no seat"
     raise KeyError(message)
 
 
 REFUSED = [
     (
         raising,
-        "job jobs/small.py, events[3] [5, 9), batch from offset 5: the transform raised KeyError: 'no gate'.",
+        "job jobs/small.py, events[3] [5, 9), batch from offset 5: the transform raised KeyError: 'no seat'.",
     ),
     (lambda r: r, "the transform returned Table, not a dict of tables by name"),
     (lambda _: None, "the transform returned NoneType, not a dict of tables by name"),
@@ -165,7 +165,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("function", "message"), REFUSED, ids=[r[1][:50] for r in REFUSED])
-def test_what_does_not_fit_is_named(
+def test_an_output_that_differs_from_the_declaration_is_refused(
     kit: SimpleNamespace, function: Callable[..., Any], message: str
 ) -> None:
     with pytest.raises(InvalidPipeline) as caught:
@@ -174,7 +174,7 @@ def test_what_does_not_fit_is_named(
     assert "clear `plan`" in caught.value.hint
 
 
-def test_an_error_of_ours_goes_through_as_it_is(kit: SimpleNamespace) -> None:
+def test_a_tallystick_error_of_the_transform_is_not_wrapped(kit: SimpleNamespace) -> None:
     def transform(_: pa.Table) -> Any:
         raise KafkaUnavailable("no broker.", hint="retry.")
 
@@ -182,12 +182,12 @@ def test_an_error_of_ours_goes_through_as_it_is(kit: SimpleNamespace) -> None:
         run(kit, transform)
 
 
-def test_no_rows_are_a_good_output(kit: SimpleNamespace) -> None:
+def test_an_output_without_rows_is_valid(kit: SimpleNamespace) -> None:
     assert run(kit, with_events(lambda r: r.slice(0, 0)))["events"].num_rows == 0
 
 
 @pytest.mark.parametrize(
-    ("kind", "value", "named"),
+    ("kind", "value", "shown"),
     [
         ("timestamptz", 2**63 - 1, "9223372036854775807 microseconds since 1970"),
         ("timestamptz", END_US, f"{END_US} microseconds since 1970"),
@@ -196,9 +196,9 @@ def test_no_rows_are_a_good_output(kit: SimpleNamespace) -> None:
     ],
 )
 def test_a_time_outside_the_calendar_is_refused_by_column_and_value(
-    kit: SimpleNamespace, kind: str, value: int, named: str
+    kit: SimpleNamespace, kind: str, value: int, shown: str
 ) -> None:
-    """Whether the table is partitioned by it or not; the first and the last moment of the calendar are taken."""
+    """The column is not a partition column. The first and the last time of the calendar are accepted."""
     unit = pa.int32() if kind == "date" else pa.int64()
     columns = [Column("n", "long"), Column("at", kind, required=False)]
     only = [Table("events", columns=columns)]
@@ -209,7 +209,7 @@ def test_a_time_outside_the_calendar_is_refused_by_column_and_value(
 
     with pytest.raises(InvalidPipeline) as refused:
         run(kit, returning(0, value, None), tables=only)
-    assert "table 'events', column 'at': " + named in refused.value.message
+    assert "table 'events', column 'at': " + shown in refused.value.message
     assert "outside the years 1 to 9999" in refused.value.message
     assert "Return null there" in refused.value.hint
     last = 2_932_896 if kind == "date" else END_US - 1

@@ -17,7 +17,7 @@ from tallystick.airflow.outcome import error_lines
 from tallystick.errors import OutputRefused
 from tallystick.store.memory import MemoryStore
 from unit.outputs.claims_on_calls import publish
-from unit.outputs.sendings import publication
+from unit.outputs.publications import publication
 
 TEXT = "Message-ID: <one@example.org>\r\nSubject: Alarms of pump\r\n\r\n..a line with a point\r\n"
 

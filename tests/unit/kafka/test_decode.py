@@ -1,4 +1,4 @@
-"""Compiled decoding: the same columns as the plain description of the records, whatever is thrown at it."""
+"""Compiled decoding: the same columns as kafka-python decodes, or an error, for any input."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def columns(
     raw: bytes, *, headers: bool = False, room: int = 1 << 16, **span: int
 ) -> pa.RecordBatch:
     scratch = Scratch(bytes_max=1 << 22)
-    found = list(walk(raw, place="t[0]"))
-    spent = Columns(rows=sum(one.count for one in found) + 1, bytes_room=room, headers=headers)
-    for one in found:
-        spent.add(one, scratch.records(one), **(span or ALL))
-    taken = spent.take()
-    taken.validate(full=True)
-    return taken
+    batches = list(walk(raw, place="t[0]"))
+    target = Columns(rows=sum(each.count for each in batches) + 1, bytes_room=room, headers=headers)
+    for each in batches:
+        target.add(each, scratch.records(each), **(span or ALL))
+    decoded = target.take()
+    decoded.validate(full=True)
+    return decoded
 
 
-def rows(taken: pa.RecordBatch) -> list[tuple[Any, ...]]:
+def rows(decoded: pa.RecordBatch) -> list[tuple[Any, ...]]:
     values = [
         column.cast(pa.int64()).to_pylist() if name == "timestamp" else column.to_pylist()
-        for name, column in zip(taken.schema.names, taken.columns, strict=True)
+        for name, column in zip(decoded.schema.names, decoded.columns, strict=True)
     ]
     return list(zip(*values, strict=True))
 
@@ -54,7 +54,7 @@ def test_null_is_not_empty() -> None:
     ]
 
 
-def test_types_are_the_promised_ones() -> None:
+def test_columns_have_the_documented_types() -> None:
     assert columns(batch(Sent())).schema == columns_schema(headers=False)
     with_headers = columns_schema(headers=True)
     assert columns(batch(Sent()), headers=True).schema == with_headers
@@ -64,19 +64,19 @@ def test_types_are_the_promised_ones() -> None:
     assert with_headers.field("timestamp").type == pa.timestamp("ms", tz="UTC")
 
 
-def test_a_cut_inside_a_batch_drops_what_lies_outside() -> None:
+def test_a_range_inside_a_batch_excludes_other_offsets() -> None:
     raw = batch(
         *[Sent(value=b"%d" % i, key=None if i % 2 else b"k") for i in range(20)],
         base=100,
         codec="lz4",
     )
-    taken = columns(raw, start=103, end=117)
-    assert taken["offset"].to_pylist() == list(range(103, 117))
-    assert taken["value"].to_pylist() == [b"%d" % i for i in range(3, 17)]
-    assert taken["key"].null_count == 7
+    decoded = columns(raw, start=103, end=117)
+    assert decoded["offset"].to_pylist() == list(range(103, 117))
+    assert decoded["value"].to_pylist() == [b"%d" % i for i in range(3, 17)]
+    assert decoded["key"].null_count == 7
 
 
-def test_headers_keep_order_duplicates_nulls_and_odd_bytes() -> None:
+def test_headers_keep_order_duplicates_nulls_and_any_bytes() -> None:
     sent = [
         Sent(headers=[("a", b"1"), ("a", b"2"), ("", None), ("ü", b"")]),
         Sent(headers=[]),
@@ -91,11 +91,11 @@ def test_headers_keep_order_duplicates_nulls_and_odd_bytes() -> None:
         {"key": "ü", "value": b""},
     ]
     assert found[1] == []
-    assert [one["key"] for one in found[2]] == [f"h{i}" for i in range(300)]
+    assert [header["key"] for header in found[2]] == [f"h{i}" for i in range(300)]
     assert found[3] == [{"key": "z", "value": b"last"}]
 
 
-def test_a_header_key_that_is_not_utf8_is_shown_not_refused() -> None:
+def test_a_header_key_that_is_not_utf8_is_decoded_with_replacement() -> None:
     raw = bytearray(batch(Sent(headers=[("key", b"1")])))
     at = raw.index(b"key")
     raw[at : at + 3] = b"\xffey"
@@ -103,18 +103,18 @@ def test_a_header_key_that_is_not_utf8_is_shown_not_refused() -> None:
     assert found == [{"key": "\N{REPLACEMENT CHARACTER}ey", "value": b"1"}]
 
 
-def test_headers_that_nobody_asked_for_are_passed_over() -> None:
+def test_headers_that_are_not_requested_are_skipped() -> None:
     raw = batch(Sent(headers=[("a", b"1")]), Sent(value=b"next"))
     assert columns(raw)["value"].to_pylist() == [b"v", b"next"]
 
 
-def test_large_keys_make_room_for_themselves() -> None:
+def test_the_buffer_grows_for_large_keys() -> None:
     sent = [Sent(key=bytes([i]) * 5_000, value=b"v") for i in range(10)]
-    taken = columns(batch(*sent[:5]) + batch(*sent[5:], base=5), room=64 << 10)
-    assert taken["key"].to_pylist() == [one.key for one in sent]
+    decoded = columns(batch(*sent[:5]) + batch(*sent[5:], base=5), room=64 << 10)
+    assert decoded["key"].to_pylist() == [each.key for each in sent]
 
 
-def test_negative_and_far_timestamps_come_through() -> None:
+def test_negative_and_large_timestamps_are_unchanged() -> None:
     sent = [Sent(timestamp=ts) for ts in (-1, 0, 2**53, -(2**40))]
     assert columns(batch(*sent))["timestamp"].cast(pa.int64()).to_pylist() == [
         -1,
@@ -124,7 +124,7 @@ def test_negative_and_far_timestamps_come_through() -> None:
     ]
 
 
-def test_columns_refuse_more_than_a_binary_column_addresses() -> None:
+def test_columns_refuse_more_bytes_than_a_binary_column_can_address() -> None:
     with pytest.raises(ValueError, match="beyond what a binary column"):
         Columns(rows=1, bytes_room=2**31, headers=False)
 
@@ -143,24 +143,24 @@ record = st.builds(
     sent=st.lists(record, min_size=1, max_size=30),
     codec=st.sampled_from(sorted(CODECS)),
     base=st.integers(0, 2**40),
-    cut=st.tuples(st.integers(-3, 33), st.integers(-3, 33)),
+    limits=st.tuples(st.integers(-3, 33), st.integers(-3, 33)),
 )
-def test_decodes_what_kafka_python_decodes(
-    sent: list[Sent], codec: str, base: int, cut: tuple[int, int]
+def test_decoded_columns_equal_those_of_kafka_python(
+    sent: list[Sent], codec: str, base: int, limits: tuple[int, int]
 ) -> None:
-    start, end = base + min(cut), base + max(cut)
-    taken = columns(batch(*sent, base=base, codec=codec), headers=True, start=start, end=end)
+    start, end = base + min(limits), base + max(limits)
+    decoded = columns(batch(*sent, base=base, codec=codec), headers=True, start=start, end=end)
     plain = DefaultRecordBatch(batch(*sent, base=base))
     expected = [
         (r.offset, r.timestamp, r.key, r.value, [{"key": k, "value": v} for k, v in r.headers])
         for r in plain
         if start <= r.offset < end
     ]
-    assert rows(taken) == expected
+    assert rows(decoded) == expected
 
 
 def varint(value: int) -> bytes:
-    """Kafka's zigzag varint."""
+    """Return the zigzag varint of Kafka."""
     value = (value << 1) ^ (value >> 63)
     parts = bytearray()
     while value > 0x7F:
@@ -170,7 +170,7 @@ def varint(value: int) -> bytes:
 
 
 def with_headers(count: int, headers: bytes) -> bytes:
-    """A batch of records without key and value whose header section is `headers`; its checksum is right."""
+    """Return a batch of records without key and value, with `headers` as their header section and a valid checksum."""
     body = b""
     for delta in range(count):
         fields = b"\0" + varint(0) + varint(delta) + varint(-1) + varint(-1) + headers
@@ -178,8 +178,8 @@ def with_headers(count: int, headers: bytes) -> bytes:
     return batch(body=body, count=count, last_delta=count - 1)
 
 
-# Each record claims one header with a key of as many bytes as all later records have: together far more than there are.
-REACHING = with_headers(4_000, varint(1) + varint(7_944))
+# Each record claims one header whose key has as many bytes as all following records: together far more than exist.
+BEYOND_ITS_END = with_headers(4_000, varint(1) + varint(7_944))
 SHORT_OF_ITS_END = with_headers(3, varint(1) + varint(1) + b"k" + varint(-1) + b"behind")
 
 
@@ -204,13 +204,13 @@ SHORT_OF_ITS_END = with_headers(3, varint(1) + varint(1) + b"k" + varint(-1) + b
         "a value of negative length",
     ],
 )
-def test_headers_end_where_their_record_ends(headers: bytes) -> None:
+def test_headers_beyond_the_end_of_their_record_are_damage(headers: bytes) -> None:
     with pytest.raises(LogDamaged, match=r"damaged: a (header does not fit|number has no end)"):
         columns(with_headers(4_000, headers), headers=True, room=1 << 20)
 
 
 FUZZED: Sequence[bytes] = [
-    REACHING,
+    BEYOND_ITS_END,
     SHORT_OF_ITS_END,
     batch(*[Sent(key=b"k", value=b"x" * i, headers=[("h", b"1")] * (i % 3)) for i in range(12)]),
     batch(*[Sent(key=None, value=None) for _ in range(5)]),
@@ -227,20 +227,20 @@ FUZZED: Sequence[bytes] = [
     edits=st.lists(st.tuples(st.integers(21, 400), st.integers(0, 255)), max_size=6),
     shorter=st.integers(0, 60),
 )
-def test_bent_bytes_give_columns_or_a_named_error(
+def test_damaged_bytes_give_columns_or_log_damaged(
     which: int, edits: list[tuple[int, int]], shorter: int
 ) -> None:
-    """The checksum is made right again, so that the bytes reach the decoder: an attacker could do that too."""
+    """The checksum is corrected, so that the bytes reach the decoder: an attacker could do that, too."""
     raw = bytearray(FUZZED[which])
     raw = raw[: max(61, len(raw) - shorter)]
     for at, byte in edits:
         raw[at % (len(raw) - 21) + 21] = byte
     raw[8:12] = (len(raw) - 12).to_bytes(4, "big")
     try:
-        taken = columns(resealed(raw), headers=True)
+        decoded = columns(resealed(raw), headers=True)
     except LogDamaged:
         return
-    offsets = taken["offset"].to_pylist()
+    offsets = decoded["offset"].to_pylist()
     assert offsets == sorted(set(offsets))
 
 
@@ -249,14 +249,14 @@ def test_bent_bytes_give_columns_or_a_named_error(
     body=st.binary(max_size=200),
     count=st.integers(0, 40),
     span=st.integers(1, 50),
-    want=st.booleans(),
+    headers=st.booleans(),
 )
 def test_compiled_loops_stay_inside_their_arrays(
-    body: bytes, count: int, span: int, want: bool
+    body: bytes, count: int, span: int, headers: bool
 ) -> None:
-    """Guard bytes behind every output stay as they were, for any body and any claimed count."""
+    """Guard bytes after every output remain unchanged, for any body and any claimed count."""
     rows_room = count
-    room = 50  # less than a body may ask for: the loops themselves must notice
+    room = 50  # less than a body may need: the loops must check it
     guard = 64
     ints = {
         name: np.full(rows_room + guard, 77, np.int64)
@@ -282,7 +282,7 @@ def test_compiled_loops_stay_inside_their_arrays(
         valid["value"][: rows_room // 8 + 1],
         ints["starts"][:rows_room],
         ints["stops"][:rows_room],
-        want,
+        headers,
     )
     assert 0 <= row <= count
     assert 0 <= problem <= kernels.VALUES_FULL
@@ -295,9 +295,9 @@ def test_a_second_process_does_not_compile() -> None:
     warm()
     code = (
         "from tallystick.kafka import kernels\n"
-        "for one in (kernels.read_varint, kernels.decode_records, kernels.decode_headers):\n"
-        "    assert sum(one.stats.cache_hits.values()) == 1, one.stats\n"
-        "    assert not one.stats.cache_misses, one.stats\n"
+        "for kernel in (kernels.read_varint, kernels.decode_records, kernels.decode_headers):\n"
+        "    assert sum(kernel.stats.cache_hits.values()) == 1, kernel.stats\n"
+        "    assert not kernel.stats.cache_misses, kernel.stats\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", code],

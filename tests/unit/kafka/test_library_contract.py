@@ -1,4 +1,4 @@
-"""What tallystick.kafka.connection uses of kafka-python beyond its public surface; another version must show it again."""
+"""The private parts of kafka-python that tallystick.kafka.connection uses: a new version must pass these tests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def parameters(function: object) -> list[str]:
     return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
 
 
-def test_the_version_is_the_one_that_was_read() -> None:
+def test_the_version_of_kafka_python_is_the_one_that_was_reviewed() -> None:
     assert kafka.__version__.split(".")[:2] == ["3", "0"]
 
 
-def test_the_private_calls_have_the_shapes_that_are_used() -> None:
+def test_the_private_functions_have_the_expected_parameters() -> None:
     assert parameters(NetworkSelector.run) == ["self", "coro", "args"]
     assert parameters(NetworkSelector.poll) == ["self", "timeout_ms", "future"]
     assert parameters(NetworkSelector.sleep) == ["self", "delay"]
@@ -56,9 +56,7 @@ def test_the_private_calls_have_the_shapes_that_are_used() -> None:
     assert parameters(KafkaConnectionManager.least_loaded_node) == ["self"]
 
 
-def test_a_throttled_connection_refuses_requests_until_its_time_is_over_and_says_until_when() -> (
-    None
-):
+def test_a_throttled_connection_refuses_requests_until_a_known_time() -> None:
     net = NetworkSelector()
     manager = KafkaConnectionManager(net, bootstrap_servers="nowhere:1")
     assert manager._conns == {}
@@ -76,16 +74,16 @@ def test_a_throttled_connection_refuses_requests_until_its_time_is_over_and_says
     net.close()
 
 
-def test_our_receive_loses_no_bytes_that_came_before_the_end() -> None:
-    """The library's own returns bytes and error together, and its caller then drops the bytes."""
+def test_receive_loses_no_bytes_that_came_before_the_end() -> None:
+    """The function of the library returns bytes and error together, and its caller then drops the bytes."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     assert _receive(ours) == KafkaTCPTransport(None, ours)._sock_recv() == (b"", None)
     theirs.sendall(b"x" * 9_000)
     assert _receive(ours) == (b"x" * 9_000, None)
-    theirs.sendall(b"last words")
+    theirs.sendall(b"last bytes")
     theirs.close()
-    assert _receive(ours) == (b"last words", None)
+    assert _receive(ours) == (b"last bytes", None)
     ended = (b"", "KafkaConnectionError: socket disconnected")
     for read in (_receive, lambda sock: KafkaTCPTransport(None, sock)._sock_recv()):
         body, error = read(ours)

@@ -1,4 +1,4 @@
-"""A broker's list of aborted transactions against the markers of the log, answer by answer."""
+"""The broker's list of aborted transactions compared with the markers of the log, answer by answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from support.kafka_script import TOPIC_ID, Script, answer, numbered
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable, LogDamaged
 from tallystick.format.offsets import OffsetRange
-from tallystick.kafka import reader as reading
+from tallystick.kafka import reader as reader_module
 from tallystick.kafka.markers import MarkerCheck
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import AbortedTransaction
@@ -22,16 +22,16 @@ Read = Callable[..., tuple[list[int], tuple[int, int, int]]]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Read:
-    """Read [start, end): the offsets that were handed out, and the account as (records, aborted, control)."""
+    """Read [start, end). Returns the offsets of its records, and the account as (records, aborted, control)."""
 
     def go(script: Script, start: int, end: int, *, compacted: bool = False) -> Any:
-        monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
+        monkeypatch.setattr(reader_module, "KafkaClient", lambda _settings: script)
         settings = KafkaSettings(bootstrap_servers=("nowhere:1",))
         ours = RangeReader(
             settings, topic="t", topic_id=TOPIC_ID, cluster_id="c", compacted=compacted
         )
         read = ours.read(0, OffsetRange(start=start, end=end))
-        offsets = [offset for one in read for offset in one["offset"].to_pylist()]
+        offsets = [offset for each in read for offset in each["offset"].to_pylist()]
         account = ours.account
         return offsets, (account.records, account.aborted, account.control)
 
@@ -70,8 +70,8 @@ def test_a_transaction_that_was_committed_and_is_listed_as_aborted_is_refused(ru
         run(script, 0, 4)
 
 
-def test_the_list_of_each_answer_must_say_the_same(run: Read) -> None:
-    """Split over two answers, of which only the first lists it."""
+def test_the_lists_of_two_answers_must_agree(run: Read) -> None:
+    """The transaction is in two answers, and only the first lists it."""
     script = Script(
         answer(data(0, 3), aborted=listed((9, 0))), answer(data(3, 6), end(6, abort=True))
     )
@@ -79,13 +79,13 @@ def test_the_list_of_each_answer_must_say_the_same(run: Read) -> None:
         run(script, 0, 7)
 
 
-def test_a_marker_in_a_later_answer_is_compared_with_what_an_earlier_one_said(run: Read) -> None:
+def test_a_marker_in_a_later_answer_is_compared_with_the_list_of_the_first(run: Read) -> None:
     script = Script(answer(data(0, 3)), answer(numbered(3, 5), end(5, abort=True)))
     with pytest.raises(LogDamaged, match="marker at offset 5 says ABORT"):
         run(script, 0, 6)
 
 
-def test_a_marker_behind_the_range_is_looked_at_when_it_came_with_its_last_answer(
+def test_a_marker_after_the_range_is_compared_if_the_last_answer_contains_it(
     run: Read,
 ) -> None:
     beyond = (data(0, 3), numbered(3, 9), data(9, 10), end(10, abort=True))
@@ -100,7 +100,7 @@ def test_data_of_a_transaction_that_began_before_the_range_are_checked_too(run: 
         run(script, 5, 7)
 
 
-def test_one_lie_among_many_truths_is_found(run: Read) -> None:
+def test_one_wrong_entry_among_many_right_ones_is_detected(run: Read) -> None:
     batches: list[bytes] = []
     for turn in range(0, 40, 4):
         batches += [data(turn, turn + 3, 9), end(turn + 3, abort=turn == 20)]
@@ -111,7 +111,7 @@ def test_one_lie_among_many_truths_is_found(run: Read) -> None:
         run(Script(answer(*batches, aborted=listed((9, 20), (9, 24)))), 0, 40)
 
 
-# ---------------------------------------------------------------- what is in order
+# ---------------------------------------------------------------- list and log agree
 
 
 def test_an_empty_transaction_that_was_aborted_is_never_listed(run: Read) -> None:
@@ -119,8 +119,8 @@ def test_an_empty_transaction_that_was_aborted_is_never_listed(run: Read) -> Non
     assert run(script, 0, 4) == ([0, 1], (2, 0, 2))
 
 
-def test_a_second_marker_of_one_transaction_says_nothing_more(run: Read) -> None:
-    """The coordinator sends a marker again when its answer was lost."""
+def test_a_second_marker_of_one_transaction_is_ignored(run: Read) -> None:
+    """The coordinator sends a marker again if its answer was lost."""
     script = Script(answer(data(0, 2), end(2, abort=False), end(3, abort=True)))
     assert run(script, 0, 4) == ([0, 1], (2, 0, 2))
 
@@ -133,7 +133,7 @@ def test_transactions_of_one_producer_follow_each_other(run: Read) -> None:
     assert run(script, 0, 9) == ([3, 4], (2, 4, 3))
 
 
-def test_transactions_of_two_producers_lie_inside_each_other(run: Read) -> None:
+def test_transactions_of_two_producers_overlap(run: Read) -> None:
     script = Script(
         answer(
             data(0, 2, 7),
@@ -147,14 +147,14 @@ def test_transactions_of_two_producers_lie_inside_each_other(run: Read) -> None:
     assert run(script, 0, 7) == ([2, 3, 5], (3, 2, 2))
 
 
-def test_a_marker_beyond_what_was_fetched_is_not_looked_for(run: Read) -> None:
+def test_a_marker_beyond_the_fetched_answers_is_not_searched(run: Read) -> None:
     script = Script(answer(data(0, 3), data(3, 4)))
     assert run(script, 0, 3) == ([0, 1, 2], (3, 0, 0))
     assert script.requested == [0]
 
 
-def test_what_compaction_has_emptied_has_no_verdict(run: Read) -> None:
-    """A data batch without records before another verdict; and a marker of which only the batch is left."""
+def test_batches_emptied_by_compaction_are_not_compared(run: Read) -> None:
+    """A data batch without records before another transaction, and a marker of which only the batch remains."""
     emptied = batch(base=0, last_delta=2, producer_id=9, transactional=True)
     script = Script(
         answer(emptied, data(3, 5), end(5, abort=True), numbered(6, 7), aborted=listed((9, 3)))
@@ -165,7 +165,7 @@ def test_what_compaction_has_emptied_has_no_verdict(run: Read) -> None:
     assert run(script, 0, 5, compacted=True) == ([0, 1, 3], (3, 0, 1))
 
 
-def test_records_outside_transactions_are_no_matter_of_markers(run: Read) -> None:
+def test_records_outside_transactions_are_not_compared_with_markers(run: Read) -> None:
     plain = numbered(0, 2, producer_id=9)
     assert run(Script(answer(plain, end(2, abort=True))), 0, 3) == ([0, 1], (2, 0, 1))
 
@@ -174,20 +174,20 @@ def test_records_outside_transactions_are_no_matter_of_markers(run: Read) -> Non
 
 
 @pytest.mark.parametrize("dropped", ["data", "marker"])
-def test_a_reader_that_does_not_compare_hands_out_what_was_aborted(
+def test_a_reader_without_the_comparison_returns_aborted_records(
     run: Read, monkeypatch: pytest.MonkeyPatch, dropped: str
 ) -> None:
-    """What the tests above would let pass without the check: they see a difference only because of it."""
+    """The tests above detect the difference only because of this check."""
     monkeypatch.setattr(MarkerCheck, dropped, lambda *_, **__: None)
-    lie = Script(answer(data(0, 3), end(3, abort=True)))
-    assert run(lie, 0, 4) == ([0, 1, 2], (3, 0, 1))
+    wrong = Script(answer(data(0, 3), end(3, abort=True)))
+    assert run(wrong, 0, 4) == ([0, 1, 2], (3, 0, 1))
 
 
 # ---------------------------------------------------------------- a compacted log that is cleaned while it is read
 
 
 def cleaned_between(*second: bytes, aborted: tuple[AbortedTransaction, ...] = ()) -> Script:
-    """Data of a transaction that was committed; then its rest and its marker are gone, and the next one is there."""
+    """Return data of a committed transaction; then its rest and its marker are gone, and the next one begins."""
     return Script(answer(data(0, 3)), answer(*second, aborted=aborted))
 
 
@@ -199,7 +199,7 @@ def cleaned_between(*second: bytes, aborted: tuple[AbortedTransaction, ...] = ()
     ],
     ids=["data of the next", "marker of the next"],
 )
-def test_a_contradiction_across_answers_of_a_compacted_log_is_read_again(
+def test_a_contradiction_across_answers_of_a_compacted_log_can_be_retried(
     run: Read, script: Callable[[], Script]
 ) -> None:
     with pytest.raises(KafkaUnavailable, match="may have been cleaned between") as caught:

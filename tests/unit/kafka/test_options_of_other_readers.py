@@ -1,7 +1,7 @@
 """Options of Spark's Kafka source and of consumers that decide what is read: each is refused by its name.
 
 This reader takes explicit offsets from the plan, reads committed records only, and belongs to no group: there is nothing
-to set. One that was taken in silence would be a pipeline that its owner believes to be another.
+to set. If an option was ignored silently, the pipeline would not do what its owner expects.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError
 
 GOOD = {"bootstrap_servers": "a:1"}
-# Which of these beats which is a table of its own in Spark (KafkaSourceProvider.getKafkaOffsetRangeLimit).
-WHERE_TO_START = (
+# Spark has a table of precedence for these (KafkaSourceProvider.getKafkaOffsetRangeLimit).
+OFFSET_OPTIONS = (
     "startingOffsets",
     "startingOffsetsByTimestamp",
     "startingTimestamp",
@@ -25,7 +25,7 @@ WHERE_TO_START = (
     "startingOffsetsByTimestampStrategy",
     "auto_offset_reset",
 )
-OTHERS = (
+OTHER_OPTIONS = (
     "failOnDataLoss",
     "kafka.isolation.level",
     "isolation_level",
@@ -55,20 +55,20 @@ OTHERS = (
 )
 
 
-def refused(words: dict[str, object], name: str) -> None:
-    with pytest.raises(SettingsError, match=f"main: {name!r} is not a setting") as told:
-        KafkaSettings.from_mapping(GOOD | words, source="main")
-    assert told.value.hint.startswith("use only ")
+def refused(options: dict[str, object], name: str) -> None:
+    with pytest.raises(SettingsError, match=f"main: {name!r} is not a setting") as caught:
+        KafkaSettings.from_mapping(GOOD | options, source="main")
+    assert caught.value.hint.startswith("use only ")
 
 
-@pytest.mark.parametrize("name", [*WHERE_TO_START, *OTHERS])
+@pytest.mark.parametrize("name", [*OFFSET_OPTIONS, *OTHER_OPTIONS])
 @pytest.mark.parametrize("value", ["earliest", False, -1], ids=str)
-def test_an_option_that_this_reader_owns_is_refused_by_name(name: str, value: object) -> None:
+def test_an_option_of_another_reader_is_refused_by_name(name: str, value: object) -> None:
     refused({name: value}, name)
 
 
 @pytest.mark.parametrize(
-    ("first", "second"), list(itertools.permutations(WHERE_TO_START, 2)), ids=lambda one: one
+    ("first", "second"), list(itertools.permutations(OFFSET_OPTIONS, 2)), ids=str
 )
-def test_no_option_wins_over_another(first: str, second: str) -> None:
+def test_two_options_are_refused_without_a_precedence(first: str, second: str) -> None:
     refused({first: "earliest", second: "latest"}, first)

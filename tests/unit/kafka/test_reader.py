@@ -1,4 +1,4 @@
-"""What a reader makes of answers that a healthy broker does not give on demand: a client that tells a script."""
+"""A reader with answers that a healthy broker does not give on demand, from a scripted client."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tallystick.errors import (
 )
 from tallystick.format.offsets import OffsetRange, Position
 from tallystick.format.plan import PlannedRange, PlannedTopic
-from tallystick.kafka import reader as reading
+from tallystick.kafka import reader as reader_module
 from tallystick.kafka.connection import Retriable
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import (
@@ -36,7 +36,7 @@ from tallystick.kafka.wire import (
 def run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[..., tuple[list[bytes], tuple[int, int, int, int]]]:
-    """Read [start, end) from a script: the values, and the account as (records, aborted, control, absent)."""
+    """Read [start, end) of a script. Returns the values, and the account as (records, aborted, control, absent)."""
 
     def go(
         script: Script,
@@ -48,7 +48,7 @@ def run(
         planned_end: Position | None = None,
         rack: str | None = None,
     ) -> Any:
-        monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
+        monkeypatch.setattr(reader_module, "KafkaClient", lambda _settings: script)
         ours = RangeReader(
             KafkaSettings(bootstrap_servers=("nowhere:1",), client_rack=rack),
             topic="t",
@@ -58,7 +58,7 @@ def run(
         )
         span = OffsetRange(start=start, end=end)
         batches = ours.read(0, span, leader_epoch=epoch, planned_end=planned_end)
-        values = [value for one in batches for value in one["value"].to_pylist()]
+        values = [value for each in batches for value in each["value"].to_pylist()]
         account = ours.account
         return values, (account.records, account.aborted, account.control, account.absent)
 
@@ -87,18 +87,18 @@ def values(*spans: tuple[int, int]) -> list[bytes]:
         kerrors.ReplicaNotAvailableError,
     ],
 )
-def test_what_passes_is_asked_again(run: Any, error: type[Exception]) -> None:
+def test_temporary_errors_are_retried(run: Any, error: type[Exception]) -> None:
     script = Script(answer(numbered(0, 3)), answer(error=error), answer(numbered(3, 5)))
     assert run(script, 0, 5) == (values((0, 5)), (5, 0, 0, 0))
     assert script.requested == [0, 3, 3]
 
 
-def test_a_lost_connection_is_asked_again(run: Any) -> None:
+def test_a_lost_connection_is_retried(run: Any) -> None:
     script = Script(Retriable("gone"), answer(numbered(0, 3)))
     assert run(script, 0, 3)[0] == values((0, 3))
 
 
-def test_what_does_not_pass_ends_with_the_reason(run: Any) -> None:
+def test_an_error_that_does_not_pass_ends_with_the_reason(run: Any) -> None:
     moving = [answer(error=kerrors.NotLeaderForPartitionError)] * 1_000_000
     with pytest.raises(
         KafkaUnavailable,
@@ -107,19 +107,19 @@ def test_what_does_not_pass_ends_with_the_reason(run: Any) -> None:
         run(Script(*moving), 0, 3)
 
 
-def test_a_corrupt_log_is_said_to_be_one(run: Any) -> None:
+def test_a_corrupt_log_is_damage(run: Any) -> None:
     with pytest.raises(
         LogDamaged, match="'t' partition 0 is damaged: its leader finds the log corrupt at offset 2"
     ):
         run(Script(answer(error=kerrors.CorruptRecordError)), 2, 3)
 
 
-def test_a_forbidden_topic_is_a_matter_of_settings(run: Any) -> None:
+def test_a_forbidden_topic_is_a_settings_error(run: Any) -> None:
     with pytest.raises(SettingsError, match=r"does not allow this: .*'t' partition 0.*grant READ"):
         run(Script(answer(error=kerrors.TopicAuthorizationFailedError)), 0, 3)
 
 
-def test_a_log_start_that_passes_the_position_is_retention(run: Any) -> None:
+def test_a_log_start_beyond_the_position_is_outside_retention(run: Any) -> None:
     script = Script(answer(numbered(0, 2)), answer(numbered(2, 5), log_start=3))
     with pytest.raises(
         OutsideRetention, match=r"offsets \[0, 5\) are wanted, from 2 on are still .*begins at 3"
@@ -127,19 +127,19 @@ def test_a_log_start_that_passes_the_position_is_retention(run: Any) -> None:
         run(script, 0, 5)
 
 
-def test_a_log_start_behind_the_position_costs_nothing(run: Any) -> None:
+def test_a_log_start_before_the_position_is_harmless(run: Any) -> None:
     script = Script(answer(numbered(0, 2)), answer(numbered(2, 5), log_start=1))
     assert run(script, 0, 5)[0] == values((0, 5))
 
 
-def test_a_new_leader_must_still_have_what_was_read(run: Any) -> None:
+def test_a_new_leader_must_have_the_records_that_were_read(run: Any) -> None:
     moved = [
         answer(numbered(0, 3, epoch=4)),
         answer(error=kerrors.FencedLeaderEpochError),
         answer(numbered(3, 5, epoch=5)),
     ]
-    kept = Script(*moved, epochs=(4, 5), ends={4: EpochEnd(epoch=4, end_offset=3)})
-    assert run(kept, 0, 5)[0] == values((0, 5))
+    unchanged = Script(*moved, epochs=(4, 5), ends={4: EpochEnd(epoch=4, end_offset=3)})
+    assert run(unchanged, 0, 5)[0] == values((0, 5))
     lost = Script(*moved, epochs=(4, 5), ends={4: EpochEnd(epoch=4, end_offset=2)})
     with pytest.raises(
         LogDamaged,
@@ -149,13 +149,13 @@ def test_a_new_leader_must_still_have_what_was_read(run: Any) -> None:
 
 
 def test_a_log_that_was_rewritten_below_the_planned_end_is_damage(run: Any) -> None:
-    """Planned up to 6 in epoch 3; an unclean election then ended epoch 3 at 3, and epoch 4 wrote the rest anew."""
+    """Planned up to 6 in epoch 3. An unclean election then ended epoch 3 at 3, and epoch 4 wrote the rest again."""
     rewritten = answer(numbered(1, 3, epoch=3), numbered(3, 6, epoch=4))
     ends = {3: EpochEnd(epoch=3, end_offset=3)}
-    said = (
+    message = (
         "record before offset 6 was of leader epoch 3, the leader now says that epoch 3 ends at 3"
     )
-    with pytest.raises(LogDamaged, match=said):
+    with pytest.raises(LogDamaged, match=message):
         run(Script(rewritten, ends=ends), 1, 6, epoch=3, planned_end=at(6, 3))
     grown = {3: EpochEnd(epoch=3, end_offset=6)}
     planned = answer(numbered(1, 6, epoch=3), numbered(6, 9, epoch=4))
@@ -164,20 +164,20 @@ def test_a_log_that_was_rewritten_below_the_planned_end_is_damage(run: Any) -> N
     )
 
 
-def test_an_end_of_unknown_epoch_proves_nothing_but_what_was_read_does(run: Any) -> None:
+def test_an_end_of_unknown_epoch_is_checked_by_the_records_that_were_read(run: Any) -> None:
     read = answer(numbered(0, 3, epoch=3), numbered(3, 9, epoch=4))
     unknown = at(5, NO_EPOCH)
     assert run(Script(read), 0, 5, planned_end=unknown)[0] == values((0, 5))
-    # The piece ends inside the batch of epoch 4, which somebody has cut off since.
+    # The range ends inside the batch of epoch 4, which was truncated since.
     cut_off = {4: EpochEnd(epoch=3, end_offset=3)}
     with pytest.raises(LogDamaged, match="record before offset 5 was of leader epoch 4"):
         run(Script(read, ends=cut_off), 0, 5, planned_end=unknown)
-    # What lies behind the piece's end is nothing that it read.
+    # Records after the end of the range were not read.
     assert run(Script(read, ends=cut_off), 0, 3, planned_end=unknown)[0] == values((0, 3))
 
 
-def test_nothing_that_was_read_is_nothing_to_prove(run: Any) -> None:
-    """All of the range was compacted away; the epoch of the record before it ended there."""
+def test_a_range_without_records_needs_no_check_of_its_epoch(run: Any) -> None:
+    """All of the range was compacted away, and the epoch of the record before it ended there."""
     ends = {3: EpochEnd(epoch=3, end_offset=2)}
     script = Script(answer(numbered(5, 6)), ends=ends)
     assert run(script, 2, 5, compacted=True, epoch=3) == ([], (0, 0, 0, 3))
@@ -185,7 +185,7 @@ def test_nothing_that_was_read_is_nothing_to_prove(run: Any) -> None:
 
 def test_there_is_no_account_of_a_log_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(answer(numbered(0, 3)), ends={0: EpochEnd(epoch=0, end_offset=2)})
-    monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
+    monkeypatch.setattr(reader_module, "KafkaClient", lambda _settings: script)
     settings = KafkaSettings(bootstrap_servers=("nowhere:1",))
     ours = RangeReader(settings, topic="t", topic_id=TOPIC_ID, cluster_id="c", compacted=False)
     with pytest.raises(LogDamaged, match="ends at 2"):
@@ -194,10 +194,10 @@ def test_there_is_no_account_of_a_log_that_changed(monkeypatch: pytest.MonkeyPat
         _ = ours.account
 
 
-def test_a_piece_in_the_middle_proves_the_end_of_its_whole_range(
+def test_a_split_in_the_middle_checks_the_end_of_its_whole_range(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The last piece was read before the log was cut below it; the first one, read after that, must not pass."""
+    """The last split was read before the log was truncated below it. The first, read after that, must fail."""
     planned = PlannedRange(start=0, end=6, start_epoch=-1, end_epoch=3, readable_from=0)
     topic = PlannedTopic(
         name="t", topic_id=TOPIC_ID, cluster_id="c", compacted=False, ranges=(planned,)
@@ -206,16 +206,16 @@ def test_a_piece_in_the_middle_proves_the_end_of_its_whole_range(
     settings = KafkaSettings(bootstrap_servers=("nowhere:1",))
     rewritten = answer(numbered(0, 2, epoch=3), numbered(2, 6, epoch=4))
     script = Script(rewritten, ends={3: EpochEnd(epoch=3, end_offset=2)})
-    monkeypatch.setattr(reading, "KafkaClient", lambda _settings: script)
+    monkeypatch.setattr(reader_module, "KafkaClient", lambda _settings: script)
     with pytest.raises(LogDamaged, match="record before offset 6 was of leader epoch 3"):
         list(KafkaReading(settings, topic, split).batches())
 
 
-def test_an_empty_answer_may_be_followed_by_a_full_one(run: Any) -> None:
+def test_records_after_empty_answers_are_read(run: Any) -> None:
     assert run(Script(answer(), answer(), answer(numbered(0, 3))), 0, 3)[0] == values((0, 3))
 
 
-def test_a_batch_beyond_the_end_shows_that_the_rest_is_absent(run: Any) -> None:
+def test_a_batch_beyond_the_end_proves_that_the_rest_is_absent(run: Any) -> None:
     script = Script(answer(numbered(0, 2), numbered(7, 9)))
     assert run(script, 0, 5, compacted=True) == (values((0, 2)), (2, 0, 0, 3))
 
@@ -228,8 +228,8 @@ def test_batches_that_compaction_emptied_are_absent(run: Any) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_a_thinned_aborted_batch_is_counted_by_its_records(run: Any, codec: str) -> None:
-    thin = batch(
+def test_a_compacted_aborted_batch_is_counted_by_its_records(run: Any, codec: str) -> None:
+    sparse = batch(
         Sent(delta=1),
         Sent(delta=3),
         Sent(delta=4),
@@ -239,13 +239,13 @@ def test_a_thinned_aborted_batch_is_counted_by_its_records(run: Any, codec: str)
         codec=codec,
     )
     listed = (AbortedTransaction(producer_id=9, first_offset=0),)
-    whole = answer(thin, control(abort=True, base=6, producer_id=9), aborted=listed)
+    whole = answer(sparse, control(abort=True, base=6, producer_id=9), aborted=listed)
     assert run(Script(whole), 0, 7, compacted=True) == ([], (0, 3, 1, 3))
     assert run(Script(whole), 2, 4, compacted=True) == ([], (0, 1, 0, 1))
 
 
 def test_a_marker_before_the_position_still_ends_its_transaction(run: Any) -> None:
-    """A broker begins with the batch that was asked for; should one begin earlier, nothing may be lost by it."""
+    """A broker begins with the requested batch. If it begins with a previous one, nothing may be lost."""
     listed = (AbortedTransaction(producer_id=9, first_offset=0),)
     aborted = numbered(0, 2, producer_id=9, transactional=True)
     later = numbered(3, 5, producer_id=9, transactional=True)
@@ -253,7 +253,7 @@ def test_a_marker_before_the_position_still_ends_its_transaction(run: Any) -> No
     assert run(Script(whole), 3, 5) == (values((3, 5)), (2, 0, 0, 0))
 
 
-def test_a_cut_off_first_batch_is_damage_not_a_loop(run: Any) -> None:
+def test_a_truncated_first_batch_is_damage_not_a_loop(run: Any) -> None:
     with pytest.raises(LogDamaged, match=r"\d+ bytes at offset 0 hold no whole batch"):
         run(Script(answer(numbered(0, 3)[:-1])), 0, 3)
 
@@ -271,7 +271,7 @@ def test_batches_out_of_order_are_damage(run: Any) -> None:
 
 
 def test_sizes_out_of_bounds_are_refused() -> None:
-    words: dict[str, Any] = {
+    topic: dict[str, Any] = {
         "topic": "t",
         "topic_id": TOPIC_ID,
         "cluster_id": "c",
@@ -279,22 +279,22 @@ def test_sizes_out_of_bounds_are_refused() -> None:
     }
     for bad in ({"fetch_bytes_max": 0}, {"batch_rows": 0}, {"batch_bytes": 2**31}):
         with pytest.raises(ValueError, match="sizes out of bounds"):
-            RangeReader(KafkaSettings(bootstrap_servers=("a:1",)), **words, **bad)
+            RangeReader(KafkaSettings(bootstrap_servers=("a:1",)), **topic, **bad)
 
 
-# ---------------------------------------------------------------- a replica that is nearer (KIP-392)
+# ---------------------------------------------------------------- fetch from a nearer replica (KIP-392)
 
 NEARER = answer(preferred=7)
 
 
-def asked_of(script: Script) -> list[tuple[int | None, str]]:
+def replicas_of(script: Script) -> list[tuple[int | None, str]]:
     return [(order.replica, order.rack) for order in script.orders]
 
 
-def test_the_replica_that_the_leader_names_is_asked_from_then_on(run: Any) -> None:
+def test_later_fetches_go_to_the_replica_that_the_leader_names(run: Any) -> None:
     script = Script(NEARER, answer(numbered(0, 3)), answer(numbered(3, 5)))
     assert run(script, 0, 5, rack="here") == (values((0, 5)), (5, 0, 0, 0))
-    assert asked_of(script) == [(None, "here"), (7, "here"), (7, "here")]
+    assert replicas_of(script) == [(None, "here"), (7, "here"), (7, "here")]
     assert script.requested == [0, 0, 3]
 
 
@@ -311,28 +311,28 @@ def test_the_replica_that_the_leader_names_is_asked_from_then_on(run: Any) -> No
     ],
     ids=["lags", "out of range", "is none", "corrupt", "expired", "is empty", "hangs up"],
 )
-def test_what_a_replica_cannot_give_the_leader_does(run: Any, bad: Answer) -> None:
+def test_the_leader_is_read_if_the_replica_fails(run: Any, bad: Answer) -> None:
     script = Script(NEARER, answer(numbered(0, 3)), bad, answer(numbered(3, 5)))
     assert run(script, 0, 5, rack="here") == (values((0, 5)), (5, 0, 0, 0))
-    # Without a rack: else the leader would name the same replica again.
-    assert asked_of(script) == [(None, "here"), (7, "here"), (7, "here"), (None, "")]
+    # Without a rack: otherwise the leader would name the same replica again.
+    assert replicas_of(script) == [(None, "here"), (7, "here"), (7, "here"), (None, "")]
 
 
-def test_what_the_leader_says_after_a_replica_counts(run: Any) -> None:
+def test_the_answer_of_the_leader_after_a_replica_is_final(run: Any) -> None:
     bad = answer(last_stable=4)
     with pytest.raises(NotYet, match="the last stable offset is 4"):
         run(Script(NEARER, bad, bad), 0, 5, rack="here")
 
 
-def test_a_replica_that_knows_of_less_serves_what_it_knows(run: Any) -> None:
-    """Followers learn of the high watermark later than the leader; what lies below theirs is settled all the same."""
+def test_a_replica_with_a_lower_high_watermark_serves_the_records_below_it(run: Any) -> None:
+    """Followers get the high watermark later than the leader. Records below theirs are stable, too."""
     behind = answer(numbered(0, 3), last_stable=3)
     script = Script(NEARER, behind, answer(numbered(3, 5)))
     assert run(script, 0, 5, rack="here") == (values((0, 5)), (5, 0, 0, 0))
-    assert asked_of(script) == [(None, "here"), (7, "here"), (7, "here")]
+    assert replicas_of(script) == [(None, "here"), (7, "here"), (7, "here")]
 
 
-def test_without_a_rack_nobody_is_asked_but_the_leader(run: Any) -> None:
+def test_without_a_rack_only_the_leader_is_read(run: Any) -> None:
     script = Script(answer(numbered(0, 5)))
     run(script, 0, 5)
-    assert asked_of(script) == [(None, "")]
+    assert replicas_of(script) == [(None, "")]

@@ -1,4 +1,4 @@
-"""The search for a boundary where a compacted log sends nothing up to its end, answer by answer."""
+"""The search for a boundary in a compacted log that sends nothing up to its end, answer by answer."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ LAYOUT = TopicLayout(
 
 
 class Compacted(KafkaClient):
-    """A log of one record at offset 10; nothing is sent of what follows, the high watermark is 100.
+    """A log of one record at offset 10. Nothing after it is sent; the high watermark is 100.
 
-    `emptied`: the cleaner kept the last batch of its round without its records, as Kafka's does.
+    `emptied`: the cleaner kept the last batch of its pass without records, as Kafka's does.
     """
 
     def __init__(self, *, emptied: bool) -> None:
@@ -68,24 +68,22 @@ def search(at_ms: int, *, emptied: bool) -> Search:
     return Search(Compacted(emptied=emptied), LAYOUT, 0, at_ms)
 
 
-def test_a_compacted_end_leaves_the_high_watermark_with_the_epoch_of_the_batch_that_was_kept() -> (
-    None
-):
+def test_the_boundary_after_a_compacted_end_is_the_high_watermark_with_the_kept_epoch() -> None:
     assert search(2_000, emptied=True).first(0) == HIGH_WATERMARK
-    found = search(2_000, emptied=True).position(HIGH_WATERMARK, 0)
-    assert (found.offset, found.leader_epoch) == (HIGH_WATERMARK, 3)
+    position = search(2_000, emptied=True).position(HIGH_WATERMARK, 0)
+    assert (position.offset, position.leader_epoch) == (HIGH_WATERMARK, 3)
 
 
-def test_a_record_that_compaction_has_taken_leaves_no_epoch() -> None:
-    found = search(2_000, emptied=True).position(50, 0)
-    assert (found.offset, found.leader_epoch) == (50, NO_EPOCH)
+def test_the_position_after_a_compacted_record_has_no_epoch() -> None:
+    position = search(2_000, emptied=True).position(50, 0)
+    assert (position.offset, position.leader_epoch) == (50, NO_EPOCH)
 
 
-def test_a_record_that_is_left_is_found() -> None:
+def test_a_record_that_compaction_kept_is_found() -> None:
     assert search(1_000, emptied=False).first(0) == 10
 
 
-def test_silence_up_to_the_end_is_no_answer_whatever_the_policy() -> None:
+def test_empty_answers_up_to_the_end_are_unavailable() -> None:
     with pytest.raises(
         KafkaUnavailable, match=r"from offset 11: .* were empty.*below the high watermark 100"
     ):

@@ -1,4 +1,4 @@
-"""Empty answers: a log that a broker keeps back for a while, or for ever, is never taken for one that holds nothing."""
+"""Empty answers: a log that a broker withholds for a while, or for ever, is never treated as an empty log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import KafkaUnavailable, LogDamaged, RetryLater
 from tallystick.format.offsets import OffsetRange
 from tallystick.kafka import planning
-from tallystick.kafka import reader as reading
+from tallystick.kafka import reader as reader_module
 from tallystick.kafka.batches import walk
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
@@ -37,7 +37,7 @@ Silent = Callable[[FetchOrder, float], bool]
 
 
 def until(end_s: float) -> Silent:
-    """Every fetch is answered with nothing up to a time."""
+    """Answer every fetch with nothing until this time."""
     return lambda _order, now: now < end_s
 
 
@@ -46,9 +46,9 @@ def never(_order: FetchOrder, _now: float) -> bool:
 
 
 class QuietLog(KafkaClient):
-    """One partition's batches, served as a broker does, but for the answers that `silent` makes empty.
+    """The batches of one partition, served as by a broker, except that `silent` makes answers empty.
 
-    Its clock is scripted: an empty answer takes as long as the fetch may wait, a pause a second.
+    Its clock is scripted: an empty answer takes as long as the fetch may wait, a pause takes one second.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class QuietLog(KafkaClient):
         records = b""
         if not self._silent(order, self.now):
             for raw in self._batches:
-                (one,) = walk(raw, place="t")
+                (each,) = walk(raw, place="t")
                 room = order.bytes_max - len(records)
                 fits = not records or (not self._one_each and len(raw) <= room)
-                if order.offset < one.end_offset <= end and fits:
+                if order.offset < each.end_offset <= end and fits:
                     records += raw
         if not records:
             self.now += order.wait_ms / 1_000
@@ -129,16 +129,16 @@ class QuietLog(KafkaClient):
         return pending
 
 
-def numbered(start: int, end: int, **how: Any) -> bytes:
-    return batch(*(Sent(value=b"%d" % i) for i in range(start, end)), base=start, **how)
+def numbered(start: int, end: int, **options: Any) -> bytes:
+    return batch(*(Sent(value=b"%d" % i) for i in range(start, end)), base=start, **options)
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Read [start, end) of a log: the offsets that were handed out, and the account as (records, absent)."""
+    """Read [start, end) of a log. Returns the offsets of its records, and the account as (records, absent)."""
 
     def go(log: QuietLog, start: int, end: int, *, compacted: bool) -> Any:
-        monkeypatch.setattr(reading, "KafkaClient", lambda _settings: log)
+        monkeypatch.setattr(reader_module, "KafkaClient", lambda _settings: log)
         ours = RangeReader(
             log._connection.settings,
             topic="t",
@@ -147,7 +147,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
             compacted=compacted,
         )
         span = OffsetRange(start=start, end=end)
-        offsets = [o for one in ours.read(0, span) for o in one["offset"].to_pylist()]
+        offsets = [o for each in ours.read(0, span) for o in each["offset"].to_pylist()]
         return offsets, (ours.account.records, ours.account.absent)
 
     return go
@@ -159,16 +159,16 @@ COMPACTED = pytest.mark.parametrize("compacted", [False, True], ids=["delete", "
 
 
 @COMPACTED
-@pytest.mark.parametrize("quiet_s", [1, 3, 60, 299])
-def test_records_behind_empty_answers_are_read_however_long_they_last(
-    run: Any, compacted: bool, quiet_s: int
+@pytest.mark.parametrize("silent_s", [1, 3, 60, 299])
+def test_records_after_empty_answers_of_any_duration_are_read(
+    run: Any, compacted: bool, silent_s: int
 ) -> None:
-    log = QuietLog(numbered(0, 10), numbered(10, 100), silent=until(quiet_s), high_watermark=100)
+    log = QuietLog(numbered(0, 10), numbered(10, 100), silent=until(silent_s), high_watermark=100)
     assert run(log, 0, 10, compacted=compacted) == (list(range(10)), (10, 0))
 
 
 @COMPACTED
-def test_records_behind_empty_answers_in_the_middle_of_a_range_are_read(
+def test_records_after_empty_answers_in_the_middle_of_a_range_are_read(
     run: Any, compacted: bool
 ) -> None:
     def silent(order: FetchOrder, now: float) -> bool:
@@ -177,14 +177,14 @@ def test_records_behind_empty_answers_in_the_middle_of_a_range_are_read(
     batches = [numbered(i, i + 2) for i in range(0, 12, 2)]
     log = QuietLog(*batches, silent=silent, high_watermark=12, one_each=True)
     assert run(log, 0, 12, compacted=compacted) == (list(range(12)), (12, 0))
-    # After an empty answer the least is asked for; after records, as much as before.
+    # After an empty answer the minimum is requested; after records, as much as before.
     at_4 = [order.bytes_max for order in log.orders if order.offset == 4]
     assert (at_4[0] > 1, set(at_4[1:])) == (True, {1})
     assert all(order.bytes_max > 1 for order in log.orders if order.offset > 4)
 
 
 @COMPACTED
-def test_a_log_that_stays_empty_is_not_available_and_never_damaged_or_absent(
+def test_a_log_that_remains_empty_is_unavailable_and_never_damaged_or_absent(
     run: Any, compacted: bool
 ) -> None:
     log = QuietLog(numbered(0, 10), numbered(10, 20), silent=until(FOR_EVER), high_watermark=20)
@@ -198,13 +198,13 @@ def test_a_log_that_stays_empty_is_not_available_and_never_damaged_or_absent(
     assert "empty_fetch_timeout_ms" in failed.value.hint
 
 
-def test_the_setting_bounds_the_patience(run: Any) -> None:
+def test_empty_fetch_timeout_ms_limits_the_wait(run: Any) -> None:
     log = QuietLog(numbered(0, 10), silent=until(FOR_EVER), high_watermark=20, patience_s=20)
     with pytest.raises(KafkaUnavailable, match=r"answers in 2\d s were empty"):
         run(log, 0, 10, compacted=True)
 
 
-def test_each_silence_has_the_whole_patience(run: Any) -> None:
+def test_each_silence_has_the_whole_timeout(run: Any) -> None:
     """Two silences of 200 s each, with records between them."""
     quiet = {0: 200.0, 5: 400.0}
 
@@ -215,35 +215,33 @@ def test_each_silence_has_the_whole_patience(run: Any) -> None:
     assert run(log, 0, 10, compacted=True) == (list(range(10)), (10, 0))
 
 
-@pytest.mark.parametrize("quiet_s", [0, 60])
-def test_the_batch_behind_the_range_proves_that_its_rest_holds_nothing(
-    run: Any, quiet_s: int
-) -> None:
-    log = QuietLog(numbered(0, 3), numbered(7, 9), silent=until(quiet_s), high_watermark=9)
+@pytest.mark.parametrize("silent_s", [0, 60])
+def test_the_batch_after_the_range_proves_that_its_rest_is_absent(run: Any, silent_s: int) -> None:
+    log = QuietLog(numbered(0, 3), numbered(7, 9), silent=until(silent_s), high_watermark=9)
     assert run(log, 0, 5, compacted=True) == ([0, 1, 2], (3, 2))
 
 
-@pytest.mark.parametrize("quiet_s", [0, 60])
-def test_the_proof_may_lie_beyond_the_last_stable_offset(run: Any, quiet_s: int) -> None:
-    """An open transaction begins where the range ends: a committed fetch brings nothing of it, ever."""
+@pytest.mark.parametrize("silent_s", [0, 60])
+def test_the_proof_can_be_beyond_the_last_stable_offset(run: Any, silent_s: int) -> None:
+    """An open transaction begins at the end of the range: a committed fetch never returns any of it."""
     log = QuietLog(
-        numbered(0, 3), numbered(5, 9), silent=until(quiet_s), high_watermark=9, last_stable=5
+        numbered(0, 3), numbered(5, 9), silent=until(silent_s), high_watermark=9, last_stable=5
     )
     assert run(log, 0, 5, compacted=True) == ([0, 1, 2], (3, 2))
     proof = log.orders[-1]
     assert (proof.committed, proof.offset, proof.bytes_max) == (False, 3, 1)
 
 
-def test_what_is_proven_to_be_missing_is_damage_where_nothing_is_compacted(run: Any) -> None:
+def test_offsets_proven_absent_are_damage_in_a_log_that_is_not_compacted(run: Any) -> None:
     log = QuietLog(numbered(0, 3), numbered(7, 9), high_watermark=9)
     with pytest.raises(LogDamaged, match=r"holds nothing at 2 of the offsets \[3, 5\)"):
         run(log, 0, 5, compacted=False)
 
 
-def test_a_batch_behind_the_range_is_no_proof_when_it_was_not_asked_for_from_the_gap(
+def test_a_batch_after_the_range_is_no_proof_unless_it_answers_a_fetch_from_the_gap(
     run: Any,
 ) -> None:
-    """The range lies on a tier that does not answer; what follows it is on the broker's own disk and does."""
+    """The range is on a remote tier that does not answer. What follows it is on the local disk of the broker."""
 
     def silent(order: FetchOrder, _now: float) -> bool:
         return order.offset < 10
@@ -254,8 +252,8 @@ def test_a_batch_behind_the_range_is_no_proof_when_it_was_not_asked_for_from_the
 
 
 @COMPACTED
-def test_the_end_of_a_log_is_no_proof_either(run: Any, compacted: bool) -> None:
-    """The range ends where the log ends: nothing can follow, and what is there may be kept back."""
+def test_the_end_of_a_log_is_no_proof(run: Any, compacted: bool) -> None:
+    """The range ends at the end of the log: nothing can follow, and its records may be withheld."""
     log = QuietLog(numbered(0, 10), silent=until(FOR_EVER), high_watermark=10)
     with pytest.raises(KafkaUnavailable, match="were empty"):
         run(log, 0, 10, compacted=compacted)
@@ -263,12 +261,13 @@ def test_the_end_of_a_log_is_no_proof_either(run: Any, compacted: bool) -> None:
     assert run(log, 0, 10, compacted=compacted) == (list(range(10)), (10, 0))
 
 
-def test_a_long_silence_is_in_the_log(run: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_silence_is_logged(run: Any, caplog: pytest.LogCaptureFixture) -> None:
     log = QuietLog(numbered(0, 3), silent=until(100), high_watermark=3)
     run(log, 0, 3, compacted=True)
-    said = [one.getMessage() for one in caplog.records if one.name == "tallystick.kafka.silence"]
-    assert 2 <= len(said) <= 3
-    assert "'t' partition 0 from offset 0" in said[0]
+    name = "tallystick.kafka.silence"
+    messages = [entry.getMessage() for entry in caplog.records if entry.name == name]
+    assert 2 <= len(messages) <= 3
+    assert "'t' partition 0 from offset 0" in messages[0]
 
 
 # ---------------------------------------------------------------- planning
@@ -279,9 +278,9 @@ LOG = (
 )
 
 
-@pytest.mark.parametrize("quiet_s", [0, 1, 60, 299])
-def test_a_search_finds_what_lies_behind_empty_answers(quiet_s: int) -> None:
-    log = QuietLog(*LOG, silent=until(quiet_s), high_watermark=20)
+@pytest.mark.parametrize("silent_s", [0, 1, 60, 299])
+def test_a_search_finds_records_after_empty_answers(silent_s: int) -> None:
+    log = QuietLog(*LOG, silent=until(silent_s), high_watermark=20)
     assert Search(log, LAYOUT, 0, 2_000).first(0) == 10
 
 
@@ -291,7 +290,7 @@ def test_a_search_never_ends_at_the_high_watermark_because_of_empty_answers() ->
         Search(log, LAYOUT, 0, 2_000).first(0)
 
 
-def test_a_search_ends_at_the_high_watermark_when_it_has_seen_all_before_it() -> None:
+def test_a_search_ends_at_the_high_watermark_if_it_has_read_everything_before_it() -> None:
     log = QuietLog(*LOG, high_watermark=20)
     assert Search(log, LAYOUT, 0, 3_000).first(0) == 20
     found = Search(log, LAYOUT, 0, 3_000).position(20, 0)
@@ -311,28 +310,28 @@ def planner_of(log: QuietLog, monkeypatch: pytest.MonkeyPatch) -> LogPlanner:
     return LogPlanner(log._connection.settings)
 
 
-def test_a_boundary_is_where_it_is_however_long_a_broker_is_quiet(
+def test_a_boundary_does_not_depend_on_how_long_a_broker_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for quiet_s in (0, 3, 60, 250):
+    for silent_s in (0, 3, 60, 250):
         log = QuietLog(
-            *LOG, silent=until(quiet_s), high_watermark=20, timestamps={2_000: 10, 3_000: -1}
+            *LOG, silent=until(silent_s), high_watermark=20, timestamps={2_000: 10, 3_000: -1}
         )
         planner = planner_of(log, monkeypatch)
-        assert [one.offset for one in planner.boundary("t", 2_000, [0])] == [10]
-        assert [one.offset for one in planner.boundary("t", 3_000, [0])] == [20]
+        assert [position.offset for position in planner.boundary("t", 2_000, [0])] == [10]
+        assert [position.offset for position in planner.boundary("t", 3_000, [0])] == [20]
 
 
-def test_a_boundary_is_not_set_while_a_broker_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_boundary_is_not_set_while_a_broker_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     log = QuietLog(*LOG, silent=until(FOR_EVER), high_watermark=20, timestamps={2_000: 10})
     with pytest.raises(KafkaUnavailable, match="were empty"):
         planner_of(log, monkeypatch).boundary("t", 2_000, [0])
 
 
-def test_a_boundary_is_not_set_at_the_end_that_a_leader_knows_which_was_just_elected(
+def test_a_boundary_is_not_set_at_the_end_of_a_leader_that_was_just_elected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its high watermark rises when the followers have fetched from it (KIP-207 says so of ListOffsets)."""
+    """Its high watermark rises after the followers have fetched from it (see KIP-207 for ListOffsets)."""
     log = QuietLog(*LOG, high_watermark=20, timestamps={2_500: 0})
     listed = log.list_offsets
     monkeypatch.setattr(
@@ -346,7 +345,7 @@ def test_a_boundary_is_not_set_at_the_end_that_a_leader_knows_which_was_just_ele
         planner_of(log, monkeypatch).boundary("t", 2_500, [0])
 
 
-def test_bytes_from_before_what_was_asked_for_are_damage_not_a_loop() -> None:
+def test_an_answer_from_before_the_requested_offset_is_damage_not_a_loop() -> None:
     log = QuietLog(*LOG, high_watermark=100)
     log.fetch = lambda order: QuietLog.fetch(  # type: ignore[method-assign]
         log, FetchOrder(**{**{f: getattr(order, f) for f in order.__slots__}, "offset": 0})
@@ -358,10 +357,10 @@ def test_bytes_from_before_what_was_asked_for_are_damage_not_a_loop() -> None:
 # ---------------------------------------------------------------- a record from the future, and the scan that follows
 
 
-def test_a_scan_asks_for_more_each_time_and_is_exact(
+def test_a_scan_requests_more_each_time_and_is_exact(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """ListOffsets gives the future's record for every instant; the record of the instant comes before a late one."""
+    """ListOffsets answers every instant with the record from the future; the right record is before a late one."""
     stamps = [9_000, *[1_000] * 40, 2_000, 1_500, 2_500]
     batches = [
         batch(Sent(timestamp=at, value=bytes(400_000)), base=i) for i, at in enumerate(stamps)
@@ -377,40 +376,42 @@ def test_a_scan_asks_for_more_each_time_and_is_exact(
     caplog.set_level("INFO", logger="tallystick.kafka.search")
     (found,) = planner_of(log, monkeypatch).boundary("t", 2_000, [5])
     assert (found.offset, found.leader_epoch) == (41, 0)
-    asked = [order.bytes_max for order in log.orders]
-    assert asked[:4] == [1, 1 << 20, 2 << 20, 4 << 20]
-    assert max(asked) == 4 << 20
-    assert any("at offset" in one.getMessage() for one in caplog.records)
+    sizes = [order.bytes_max for order in log.orders]
+    assert sizes[:4] == [1, 1 << 20, 2 << 20, 4 << 20]
+    assert max(sizes) == 4 << 20
+    assert any("at offset" in entry.getMessage() for entry in caplog.records)
 
 
 # ---------------------------------------------------------------- mutants
 
 
-def test_a_reader_that_takes_silence_for_emptiness_loses_records(
+def test_a_reader_that_treats_silence_as_an_empty_log_loses_records(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old rule: without the proof, a silence of a few seconds makes ten records absent."""
+    """Without the proof, a silence of a few seconds makes ten records absent."""
 
-    def given_up(self: Any, _fetched: Fetched, _silence: Any) -> None:
+    def skip_to_end(self: Any, _fetched: Fetched, _silence: Any) -> None:
         self.tally.skip_to(self._span.end)
 
-    monkeypatch.setattr(reading._Reading, "_after_empty", given_up)
+    monkeypatch.setattr(reader_module._Reading, "_after_empty", skip_to_end)
     log = QuietLog(numbered(0, 10), silent=until(3), high_watermark=10)
     assert run(log, 0, 10, compacted=True) == ([], (0, 10))
 
 
-def test_a_proof_that_is_asked_for_behind_the_gap_proves_nothing(
+def test_a_proof_that_is_fetched_after_the_gap_loses_records(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a fetch at the range's end brings says nothing of the range: the mutant asks there."""
-    ask = reading._Reading._ask
+    """An answer to a fetch at the end of the range proves nothing about the range. The mutant fetches there."""
+    fetch_from = reader_module._Reading._ask
 
-    def at_the_end(self: Any, offset: int, *, committed: bool = True, **how: Any) -> Any:
-        return ask(self, offset if committed else self._span.end, committed=committed, **how)
+    def at_the_end(self: Any, offset: int, *, committed: bool = True, **options: Any) -> Any:
+        return fetch_from(
+            self, offset if committed else self._span.end, committed=committed, **options
+        )
 
     def silent(order: FetchOrder, _now: float) -> bool:
         return order.offset < 10
 
-    monkeypatch.setattr(reading._Reading, "_ask", at_the_end)
+    monkeypatch.setattr(reader_module._Reading, "_ask", at_the_end)
     log = QuietLog(numbered(0, 10), numbered(10, 20), silent=silent, high_watermark=20)
     assert run(log, 0, 10, compacted=True) == ([], (0, 10))

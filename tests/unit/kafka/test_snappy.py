@@ -1,4 +1,4 @@
-"""Snappy as clients of Kafka write it, whole, one after another, cut off and bent."""
+"""Snappy as Kafka clients write it: whole, concatenated, truncated and damaged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN = bytes(range(256)) * 5
 BARE = bytes(cramjam.snappy.compress_raw(PLAIN))
 
 
-def unpacked(packed: bytes, room: int = 1 << 16) -> bytes:
+def decompressed(packed: bytes, room: int = 1 << 16) -> bytes:
     buffer = bytearray(room)
     return bytes(buffer[: decompress_into(memoryview(packed), buffer)])
 
@@ -32,19 +32,19 @@ def unpacked(packed: bytes, room: int = 1 << 16) -> bytes:
     ],
     ids=["bare", "framed", "two streams", "a head alone", "an empty block"],
 )
-def test_what_clients_write_comes_back(packed: bytes, plain: bytes) -> None:
-    assert unpacked(packed) == plain
-    assert unpacked(packed, room=len(plain)) == plain
+def test_what_clients_compress_is_decompressed(packed: bytes, plain: bytes) -> None:
+    assert decompressed(packed) == plain
+    assert decompressed(packed, room=len(plain)) == plain
 
 
 @pytest.mark.parametrize("packed", [BARE, framed(PLAIN)], ids=["bare", "framed"])
-def test_too_little_room_is_said_and_nothing_is_cut(packed: bytes) -> None:
+def test_a_buffer_that_is_too_small_is_an_error(packed: bytes) -> None:
     with pytest.raises(cramjam.DecompressionError, match="becomes"):
-        unpacked(packed, room=len(PLAIN) - 1)
+        decompressed(packed, room=len(PLAIN) - 1)
 
 
 @pytest.mark.parametrize(
-    ("packed", "said"),
+    ("packed", "message"),
     [
         (SNAPPY_HEAD[:11], "head is cut off"),
         (SNAPPY_HEAD[:12] + struct.pack(">i", 2), "of version 2"),
@@ -57,17 +57,17 @@ def test_too_little_room_is_said_and_nothing_is_cut(packed: bytes) -> None:
         (b"\xff\xff\xff\xff\xff\x0f", "larger than allowed"),
     ],
 )
-def test_bent_bytes_are_refused(packed: bytes, said: str) -> None:
-    with pytest.raises(cramjam.DecompressionError, match=said):
-        unpacked(packed)
+def test_damaged_bytes_are_refused(packed: bytes, message: str) -> None:
+    with pytest.raises(cramjam.DecompressionError, match=message):
+        decompressed(packed)
 
 
 @given(st.binary(max_size=200), st.integers(0, 400))
-def test_no_bytes_write_outside_their_room(noise: bytes, at: int) -> None:
-    """Whatever stands there, it is an answer within the room, or the one error."""
+def test_no_input_writes_outside_its_buffer(noise: bytes, at: int) -> None:
+    """Any input gives a result within the buffer, or DecompressionError."""
     whole = framed(PLAIN)
     for packed in (noise, SNAPPY_HEAD + noise, whole[:at] + noise + whole[at + len(noise) :]):
         try:
-            assert len(unpacked(packed, room=len(PLAIN))) <= len(PLAIN)
+            assert len(decompressed(packed, room=len(PLAIN))) <= len(PLAIN)
         except cramjam.DecompressionError:
             pass

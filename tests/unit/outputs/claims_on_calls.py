@@ -1,4 +1,4 @@
-"""What calls promise, as functions that raise AssertionError where it does not hold: for tests and for their mutants."""
+"""The promises of calls, as functions that raise AssertionError if a promise is broken: for tests and their mutants."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tallystick.errors import OutputRefused, OutputUnavailable, RetryLater, Stor
 from tallystick.outputs.port import Output, Publication
 from tallystick.store import Outcome, Unknown
 from tallystick.store.memory import MemoryStore
-from unit.outputs.sendings import SCOPE, publication
+from unit.outputs.publications import SCOPE, publication
 
 BY_KEY = {"key": ["k"], "replaced": "once"}
 ALL = [row["k"] for row in ROWS]
@@ -25,45 +25,45 @@ ALL = [row["k"] for row in ROWS]
 
 @dataclass
 class Events:
-    """What happened at the receiver and in the ledger, in one order."""
+    """The events at the receiver and in the ledger, in order."""
 
-    seen: list[tuple[str, str]] = field(default_factory=list)
+    entries: list[tuple[str, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __call__(self, what: str, key: str) -> None:
         with self.lock:
-            self.seen.append((what, key))
+            self.entries.append((what, key))
 
 
 class Noting(MemoryStore):
-    """A store that tells of every object once it is there."""
+    """A store that reports every object after it is created."""
 
     def __init__(self, events: Events) -> None:
         super().__init__("small")
         self.events = events
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
-        """Create, then tell."""
+        """Create the object, then report it."""
         done = super().create(key, body)
         self.events("note", key)
         return done
 
 
-def publish(output: Output, *sendings: Publication, resumed: bool = False) -> None:
-    """As `tallystick.operations.publish` does for each."""
+def publish(output: Output, *publications: Publication, resumed: bool = False) -> None:
+    """Publish them as `tallystick.operations.publish` does."""
     output.begin(SCOPE)
-    for one in sendings:
+    for each in publications:
         if not resumed:
-            output.prepare(one)
-        output.publish(one, resumed=resumed)
+            output.prepare(each)
+        output.publish(each, resumed=resumed)
     output.close()
 
 
-def until_published(output: Output, one: Publication, *, tries: int = 12) -> None:
-    """As Airflow does: again after each error that passes."""
+def until_published(output: Output, publication: Publication, *, tries: int = 12) -> None:
+    """Publish as Airflow does: retry after each error that passes with time."""
     for number in range(tries):
         try:
-            publish(output, one, resumed=number > 0)
+            publish(output, publication, resumed=number > 0)
         except RetryLater:
             continue
         return
@@ -71,52 +71,52 @@ def until_published(output: Output, one: Publication, *, tries: int = 12) -> Non
 
 
 def acted(endpoint: Endpoint) -> list[str]:
-    """The rows that the receiver acted on."""
+    """Return the rows that the receiver acted on."""
     return sorted(row["k"] for row in endpoint.rows)
 
 
-def each_once(how: dict[str, Any]) -> None:
-    """Answers get lost and errors come at every second call: each row is acted on once, and none after its note."""
+def each_once(options: dict[str, Any]) -> None:
+    """Lose answers and fail every second call. Each row is acted on once, and none after its note."""
     events = Events()
     faults = dict(enumerate(["act then drop", "", "500", "act then 500", "", "drop", "garbage"]))
     endpoint = Endpoint(faults=faults, step=events)
     store = Noting(events)
     with receiver(endpoint) as url:
-        until_published(http(url, store, patience_s=0.0, **how), publication(ROWS))
-        told = len(endpoint.calls)
-        publish(http(url, store, **how), publication(ROWS), resumed=True)
+        until_published(http(url, store, patience_s=0.0, **options), publication(ROWS))
+        calls = len(endpoint.calls)
+        publish(http(url, store, **options), publication(ROWS), resumed=True)
     assert acted(endpoint) == ALL
-    assert len(endpoint.calls) == told, "what was noted is called for again"
+    assert len(endpoint.calls) == calls, "a call that is noted is repeated"
 
 
-def refused_halfway(how: dict[str, Any]) -> None:
-    """The fourth call is refused: what was acknowledged before is noted, and is not made again once it is mended."""
+def refused_halfway(options: dict[str, Any]) -> None:
+    """Refuse the fourth call. Calls acknowledged before are noted, and not repeated after the fix."""
     endpoint, store = Endpoint(faults={3: "400"}), MemoryStore("small")
     with receiver(endpoint) as url:
         with pytest.raises(OutputRefused):
-            publish(http(url, store, **how), publication(ROWS))
-        publish(http(url, store, **how), publication(ROWS), resumed=True)
+            publish(http(url, store, **options), publication(ROWS))
+        publish(http(url, store, **options), publication(ROWS), resumed=True)
     assert Counter(endpoint.keys) == {
         key: 2 if n == 3 else 1 for n, key in enumerate(endpoint.keys[:4])
     } | {endpoint.keys[-1]: 1}
     assert acted(endpoint) == ALL
 
 
-def two_at_once(how: dict[str, Any]) -> None:
-    """Two publish the same: the receiver acts once per row."""
+def two_at_once(options: dict[str, Any]) -> None:
+    """Publish the same rows twice at once. The receiver acts once per row."""
     endpoint, store = Endpoint(), MemoryStore("small")
     ready = threading.Barrier(2)
     errors: list[BaseException] = []
 
-    def one(url: str) -> None:
+    def run(url: str) -> None:
         try:
             ready.wait(30)
-            publish(http(url, store, concurrency=2, **how), publication(ROWS))
-        except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
+            publish(http(url, store, concurrency=2, **options), publication(ROWS))
+        except Exception as error:  # noqa: BLE001 - checked by the thread that waits for this one
             errors.append(error)
 
     with receiver(endpoint) as url:
-        threads = [threading.Thread(target=one, args=(url,)) for _ in range(2)]
+        threads = [threading.Thread(target=run, args=(url,)) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -126,10 +126,13 @@ def two_at_once(how: dict[str, Any]) -> None:
 
 
 def a_key_in_two_intervals(order: tuple[int, int]) -> None:
-    """One key in two intervals, published in any order and again: one call."""
+    """Publish one key in two intervals, in any order and twice: one call."""
     endpoint, store = Endpoint(), MemoryStore("small")
-    one, other = ({"k": "a", "n": 1}, {"k": "b", "n": 1}), ({"k": "a", "n": 2}, {"k": "c", "n": 2})
-    both = [publication(one, plan=1, first=1), publication(other, plan=2, first=2)]
+    first, second = (
+        ({"k": "a", "n": 1}, {"k": "b", "n": 1}),
+        ({"k": "a", "n": 2}, {"k": "c", "n": 2}),
+    )
+    both = [publication(first, plan=1, first=1), publication(second, plan=2, first=2)]
     with receiver(endpoint) as url:
         for _ in range(2):
             publish(http(url, store, **BY_KEY), *(both[n] for n in order))
@@ -138,31 +141,31 @@ def a_key_in_two_intervals(order: tuple[int, int]) -> None:
     assert endpoint.rows[0]["n"] == order[0] + 1
 
 
-def a_zombie_of_another_interval_is_not_heard() -> None:
-    """One publisher stands still between its claim and its call; the other has the same key in another interval."""
+def a_zombie_of_another_interval_does_not_act() -> None:
+    """Pause one publisher between its claim and its call. The other has the same key in another interval."""
     endpoint, store = Endpoint(), MemoryStore("small")
     with receiver(endpoint) as url:
         slow = http(url, store, **BY_KEY)
         real = slow._call
 
-        def overtaken(one: Publication, effect: Any) -> None:
+        def overtaken(paused: Publication, effect: Any) -> None:
             publish(http(url, store, **BY_KEY), publication([{"k": "a", "n": 2}], plan=2, first=2))
-            real(one, effect)
+            real(paused, effect)
 
         slow._call = overtaken  # type: ignore[method-assign]
         publish(slow, publication([{"k": "a", "n": 1}]))
-    assert [row["n"] for row in endpoint.rows] == [1], "two rows spoke for one key"
+    assert [row["n"] for row in endpoint.rows] == [1], "two rows were sent for one key"
 
 
-def a_replacement_with_once(how: dict[str, Any]) -> None:
-    """Changed rows stay as they were sent, gone ones too, new ones are sent; also where a row comes back later."""
+def a_replacement_with_once(options: dict[str, Any]) -> None:
+    """Replace rows. Changed and removed rows remain as they were sent, new ones are sent, also if a row returns later."""
     endpoint, store = Endpoint(), MemoryStore("small")
     first = [{"k": "a", "n": 1}, {"k": "b", "n": 1}]
     second = [{"k": "a", "n": 2}, {"k": "c", "n": 1}]
     third = [{"k": "b", "n": 3}, {"k": "c", "n": 1}]
     with receiver(endpoint) as url:
         publish(
-            http(url, store, **how),
+            http(url, store, **options),
             publication(first),
             publication(second, plan=2, generation=2, instead_of=1, before=first),
             publication(third, plan=3, generation=3, instead_of=2, before=second),
@@ -172,7 +175,7 @@ def a_replacement_with_once(how: dict[str, Any]) -> None:
 
 
 def each_person_gets_one(faults: dict[int, str]) -> None:
-    """E-mails over errors that are certain, retries and replays: one each."""
+    """Send e-mails with certain errors, retries and replays: one each."""
     post, store = Post(faults=faults), MemoryStore("small")
     with mail_server(post) as port:
         until_published(mail(port, store), publication(ROWS))
@@ -181,12 +184,12 @@ def each_person_gets_one(faults: dict[int, str]) -> None:
 
 
 class Away(MemoryStore):
-    """A store that is away at every second write, before it or after."""
+    """A store that fails every second write, before or after it applies."""
 
     writes = 0
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
-        """Write, or not, or both."""
+        """Write, fail before the write, or lose the answer."""
         self.writes += 1
         if key.endswith(".sent.json") and self.writes % 2 == 0:
             raise StoreUnavailable("the store is away.", hint="wait.")
@@ -194,18 +197,18 @@ class Away(MemoryStore):
         return Unknown(because="timeout") if self.writes % 3 == 0 else done
 
 
-def a_store_that_is_away_leaves_no_doubt() -> None:
-    """The note of what was acknowledged is insisted on: no e-mail is in doubt for the store's sake."""
+def a_store_outage_leaves_no_doubt() -> None:
+    """Fail the store. The note of an acknowledgement is retried: no e-mail is in doubt because of the store."""
     post, store = Post(), Away("small")
     with mail_server(post) as port:
         publish(mail(port, store, in_doubt="hold"), publication(ROWS))
         publish(mail(port, store, in_doubt="hold"), publication(ROWS), resumed=True)
     assert post.to == [row["to"] for row in ROWS]
-    assert len([one for one in store.list("") if one.key.endswith(".sent.json")]) == len(ROWS)
+    assert len([found for found in store.list("") if found.key.endswith(".sent.json")]) == len(ROWS)
 
 
 def two_mailers_at_once() -> None:
-    """Two publishers that both live: nobody gets two e-mails, although the server takes its time."""
+    """Send with two live publishers and a slow server: each address gets one e-mail."""
     slow = threading.Event()
     post, store = Post(), MemoryStore("small")
 
@@ -216,14 +219,14 @@ def two_mailers_at_once() -> None:
     post.step = wait_once
     errors: list[BaseException] = []
 
-    def one(port: int) -> None:
+    def run(port: int) -> None:
         try:
             publish(mail(port, store, doubt_s=30.0), publication(ROWS))
-        except Exception as error:  # noqa: BLE001 - told by the thread that waits for this one
+        except Exception as error:  # noqa: BLE001 - checked by the thread that waits for this one
             errors.append(error)
 
     with mail_server(post) as port:
-        threads = [threading.Thread(target=one, args=(port,)) for _ in range(2)]
+        threads = [threading.Thread(target=run, args=(port,)) for _ in range(2)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -233,7 +236,7 @@ def two_mailers_at_once() -> None:
 
 
 def held_until_a_person_decides(decision: str) -> None:
-    """The 250 is lost: with `hold` nothing is sent until somebody copies the note; then it goes on as they said."""
+    """Lose the 250. With `hold`, nothing is sent until a person copies the note; then it continues as decided."""
     post, store = Post(faults={1: "take then drop"}), MemoryStore("small")
     with mail_server(post) as port:
         output = mail(port, store, in_doubt="hold")
@@ -241,8 +244,10 @@ def held_until_a_person_decides(decision: str) -> None:
             with pytest.raises(OutputRefused) as caught:
                 publish(output, publication(ROWS), resumed=resumed)
             assert post.to == ["k0@example.org", "k1@example.org"]
-        named = (one.rstrip(".;,") for one in caught.value.hint.split())
-        attempt, sent, no = (one.removeprefix("memory://small/") for one in named if "://" in one)
+        words = (word.rstrip(".;,") for word in caught.value.hint.split())
+        attempt, sent, no = (
+            word.removeprefix("memory://small/") for word in words if "://" in word
+        )
         body = store.get(attempt)
         assert body is not None
         store.create(sent if decision == "sent" else no, body.body)
@@ -251,8 +256,8 @@ def held_until_a_person_decides(decision: str) -> None:
     assert sorted(post.to) == sorted([row["to"] for row in ROWS] + again)
 
 
-def a_doubt_is_sent_again_with_its_name() -> None:
-    """The 250 is lost: with `send` the e-mail comes again, under one Message-ID."""
+def an_e_mail_in_doubt_is_sent_again_with_its_id() -> None:
+    """Lose the 250. With `send`, the e-mail is sent again with the same Message-ID."""
     post, store = Post(faults={1: "take then drop"}), MemoryStore("small")
     with mail_server(post) as port:
         output = mail(port, store)
@@ -260,25 +265,25 @@ def a_doubt_is_sent_again_with_its_name() -> None:
             publish(output, publication(ROWS))
         publish(output, publication(ROWS), resumed=True)
     assert Counter(post.to) == {row["to"]: 2 if row["k"] == "k1" else 1 for row in ROWS}
-    ids = Counter(str(one["Message-ID"]) for one in post.taken)
+    ids = Counter(str(message["Message-ID"]) for message in post.taken)
     assert sorted(ids.values()) == [1, 1, 1, 1, 2]
 
 
 def mailed_once_over_intervals_and_replacements(order: tuple[int, int]) -> None:
-    """One key in two intervals in any order, replaced in each: one e-mail, with the words of the first."""
+    """Publish one key in two intervals in any order, and replace both: one e-mail, with the text of the first."""
     post, store = Post(), MemoryStore("small")
     a, b = [{"k": "a", "to": "a@x.org", "n": 1}], [{"k": "a", "to": "a@x.org", "n": 2}]
     c = [{"k": "a", "to": "other@x.org", "n": 3}]
     both = [publication(a, plan=1, first=1), publication(b, plan=2, first=2)]
     with mail_server(post) as port:
         publish(mail(port, store), *(both[n] for n in order))
-        for number, one in enumerate((a, b)):
+        for number, rows in enumerate((a, b)):
             again = publication(
                 c,
                 plan=3 + number,
                 generation=2,
                 instead_of=1 + number,
-                before=one,
+                before=rows,
                 first=1 + number,
             )
             publish(mail(port, store), again)
@@ -287,13 +292,13 @@ def mailed_once_over_intervals_and_replacements(order: tuple[int, int]) -> None:
     assert post.taken[0].get_content().strip() == f"It is {order[0] + 1}."
 
 
-def a_no_is_no_doubt() -> None:
-    """With `hold`, what the server refused for the moment is sent by the next try without a question."""
+def a_refusal_is_no_doubt() -> None:
+    """Refuse an e-mail temporarily. With `hold`, the next try sends it without a decision by a person."""
     post, store = Post(faults={0: "451"}), MemoryStore("small")
     with mail_server(post) as port:
         output = mail(port, store, in_doubt="hold")
         try:
             until_published(output, publication(ROWS))
         except OutputRefused as error:
-            raise AssertionError("a certain no was taken for a doubt") from error
+            raise AssertionError("a certain refusal was treated as a doubt") from error
     assert sorted(post.to) == [row["to"] for row in ROWS]

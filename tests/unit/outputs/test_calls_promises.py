@@ -1,4 +1,4 @@
-"""Calls: each row acted on once at a receiver that honours its key, each e-mail once per key; and a mutant per guard."""
+"""Calls: a receiver that honours the key acts on each row once, and sends one e-mail per key. A mutant per guard."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from support.call_receiver import Endpoint, receiver
 from support.folder_store import FolderStore
 from support.mail_server import Post, mail_server
 from tallystick.errors import OutputRefused, StoreUnavailable
-from tallystick.outputs.calls import call_log as sent
-from tallystick.outputs.calls import effects as derived
+from tallystick.outputs.calls import call_log
+from tallystick.outputs.calls import effects as effects_module
 from tallystick.outputs.calls import email as email_calls
 from tallystick.outputs.calls import http as http_calls
 from unit.outputs import claims_on_calls as claims
 from unit.outputs.claims_on_calls import BY_KEY, publish
-from unit.outputs.sendings import publication
+from unit.outputs.publications import publication
 
 ONCE = {"replaced": "once"}
-WAYS = [
+OPTIONS = [
     pytest.param({}, id="by-number"),
     pytest.param({"concurrency": 3}, id="three-at-once"),
     pytest.param(BY_KEY, id="by-key"),
@@ -39,21 +39,21 @@ WAYS = [
 ORDERS = list(itertools.permutations(range(2)))
 
 
-@pytest.mark.parametrize("how", WAYS)
-def test_each_row_is_acted_on_once_whatever_is_lost(how: dict[str, Any]) -> None:
-    claims.each_once(how)
+@pytest.mark.parametrize("options", OPTIONS)
+def test_each_row_is_acted_on_once_although_answers_are_lost(options: dict[str, Any]) -> None:
+    claims.each_once(options)
 
 
-@pytest.mark.parametrize("how", [WAYS[0], WAYS[2], WAYS[3]])
-def test_what_was_acknowledged_before_a_refusal_is_not_called_for_again(
-    how: dict[str, Any],
+@pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[2], OPTIONS[3]])
+def test_calls_acknowledged_before_a_refusal_are_not_repeated(
+    options: dict[str, Any],
 ) -> None:
-    claims.refused_halfway(how)
+    claims.refused_halfway(options)
 
 
-@pytest.mark.parametrize("how", [{}, BY_KEY, ONCE])
-def test_two_publishers_at_once_make_the_receiver_act_once(how: dict[str, Any]) -> None:
-    claims.two_at_once(how)
+@pytest.mark.parametrize("options", [{}, BY_KEY, ONCE])
+def test_two_publishers_at_once_make_the_receiver_act_once(options: dict[str, Any]) -> None:
+    claims.two_at_once(options)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -61,13 +61,13 @@ def test_a_declared_key_is_called_for_once_over_all_intervals(order: tuple[int, 
     claims.a_key_in_two_intervals(order)
 
 
-def test_the_first_claim_speaks_for_a_key_whoever_calls_first() -> None:
-    claims.a_zombie_of_another_interval_is_not_heard()
+def test_the_first_claim_of_a_key_decides_which_publisher_calls() -> None:
+    claims.a_zombie_of_another_interval_does_not_act()
 
 
-@pytest.mark.parametrize("how", [BY_KEY, ONCE])
-def test_once_never_calls_again_for_what_was_sent(how: dict[str, Any]) -> None:
-    claims.a_replacement_with_once(how)
+@pytest.mark.parametrize("options", [BY_KEY, ONCE])
+def test_replaced_once_never_repeats_a_call_for_a_key(options: dict[str, Any]) -> None:
+    claims.a_replacement_with_once(options)
 
 
 FAULTS = [{}, {0: "451"}, {1: "drop"}, {2: "451", 3: "452", 4: "451"}]
@@ -78,13 +78,13 @@ def test_each_person_gets_one_e_mail(faults: dict[int, str]) -> None:
     claims.each_person_gets_one(faults)
 
 
-def test_two_publishers_that_live_send_no_e_mail_twice() -> None:
+def test_two_live_publishers_send_no_e_mail_twice() -> None:
     claims.two_mailers_at_once()
 
 
-def test_a_store_that_is_away_for_a_moment_leaves_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sent, "PAUSE_S", 0.001)
-    claims.a_store_that_is_away_leaves_no_doubt()
+def test_a_short_store_outage_leaves_no_e_mail_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(call_log, "PAUSE_S", 0.001)
+    claims.a_store_outage_leaves_no_doubt()
 
 
 @pytest.mark.parametrize("decision", ["sent", "no"])
@@ -93,7 +93,7 @@ def test_an_e_mail_in_doubt_is_held_until_a_person_decides(decision: str) -> Non
 
 
 def test_an_e_mail_in_doubt_is_sent_again_under_its_message_id() -> None:
-    claims.a_doubt_is_sent_again_with_its_name()
+    claims.an_e_mail_in_doubt_is_sent_again_with_its_id()
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -109,7 +109,7 @@ Forks = multiprocessing.context.ForkServerContext
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
-    """A process that has imported what publishers need, and forks one for each test."""
+    """Return a context whose server process has imported the publishers' modules and forks one for each test."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
         context = multiprocessing.get_context("forkserver")
@@ -118,7 +118,7 @@ def forks() -> Iterator[Forks]:
 
 
 def kill(forks: Forks, kind: str, address: Any, folder: Path, step: str, nth: int) -> None:
-    """Publish in a process that dies at that step."""
+    """Publish in a process that is killed at that step."""
     process = forks.Process(
         target=call_publisher.main, args=(kind, str(address), str(folder), step, nth)
     )
@@ -142,22 +142,22 @@ HTTP_STEPS = [
 
 @pytest.mark.parametrize(("step", "nth"), HTTP_STEPS)
 @pytest.mark.parametrize("kind", ["by number", "by key"])
-def test_a_publisher_killed_at_any_step_is_followed_by_one_that_ends_its_work(
+def test_the_publisher_after_one_killed_at_any_step_completes_its_work(
     tmp_path: Path, forks: Forks, kind: str, step: str, nth: int
 ) -> None:
     endpoint = Endpoint()
-    how = BY_KEY if kind == "by key" else {}
+    options = BY_KEY if kind == "by key" else {}
     with receiver(endpoint) as url:
         kill(forks, kind, url, tmp_path, step, nth)
         before = len(endpoint.calls)
         noted = set(noted_in(tmp_path, endpoint))
-        publish(http(url, FolderStore(tmp_path), **how), publication(ROWS), resumed=True)
+        publish(http(url, FolderStore(tmp_path), **options), publication(ROWS), resumed=True)
     assert claims.acted(endpoint) == claims.ALL
-    assert not noted & set(endpoint.keys[before:]), "what was noted is called for again"
+    assert not noted & set(endpoint.keys[before:]), "a call that is noted is repeated"
 
 
 def noted_in(folder: Path, endpoint: Endpoint) -> list[str]:
-    """The keys that the notes in a folder say are acknowledged; calls were made in the rows' order."""
+    """Return the keys that are acknowledged according to the notes in a folder. Calls are in the order of the rows."""
     by_number = [
         key
         for path in folder.rglob("*-*.json")
@@ -168,11 +168,11 @@ def noted_in(folder: Path, endpoint: Endpoint) -> list[str]:
 
 
 MAIL_STEPS = [
-    ("before the note", 1),  # nothing has left
-    ("after the note", 1),  # the try is noted, and nothing has left
+    ("before the note", 1),  # nothing was sent
+    ("after the note", 1),  # the try is noted, and nothing was sent
     ("before the call", 2),  # the same
-    ("after the call", 2),  # taken, and not noted: the one place of a second e-mail
-    ("before the note", 2),  # the same: the note is the one of the 250
+    ("after the call", 2),  # accepted, and not noted: the only step that can double an e-mail
+    ("before the note", 2),  # the same: this note is that of the 250
     ("after the note", 2),
     ("after the note", 5),  # the third try
 ]
@@ -181,7 +181,7 @@ DOUBLED = {("after the call", 2), ("before the note", 2)}
 
 
 @pytest.mark.parametrize(("step", "nth"), MAIL_STEPS)
-def test_a_mailer_killed_at_any_step_doubles_at_most_the_one_in_doubt(
+def test_a_mailer_killed_at_any_step_doubles_at_most_the_e_mail_in_doubt(
     tmp_path: Path, forks: Forks, step: str, nth: int
 ) -> None:
     post, in_doubt = Post(), False
@@ -192,7 +192,7 @@ def test_a_mailer_killed_at_any_step_doubles_at_most_the_one_in_doubt(
             publish(output, publication(ROWS), resumed=True)
         except OutputRefused as error:
             in_doubt = "nobody noted the server's answer" in error.message
-        assert len(post.to) == len(set(post.to)), "held e-mails are never sent twice"
+        assert len(post.to) == len(set(post.to)), "an e-mail that is held is never sent twice"
         assert in_doubt == ((step, nth) in IN_DOUBT)
         publish(mail(port, FolderStore(tmp_path)), publication(ROWS), resumed=True)
     assert set(post.to) == {row["to"] for row in ROWS}
@@ -205,93 +205,98 @@ Mutant = Callable[[pytest.MonkeyPatch], None]
 
 
 def always(answer: Any) -> Callable[..., Any]:
-    """A method that answers so."""
+    """Return a method that always returns `answer`."""
     return lambda *of, **more: answer
 
 
 def chance(*_: Any, **more: Any) -> str:
-    """A key that is another one each time."""
+    """Return a different key each time."""
     return "ts1-" + (uuid.uuid4().hex + uuid.uuid4().hex)[:40]
 
 
-def by_plan(scope: Any, one: Any, change: Any, *, interval: Any, of: bool = False) -> str:
-    """A key that is another one in each generation."""
-    return REAL(scope, one, change, interval=interval, of=True)
+def by_plan(scope: Any, output: Any, change: Any, *, interval: Any, of: bool = False) -> str:
+    """Return a different key in each generation."""
+    return REAL(scope, output, change, interval=interval, of=True)
 
 
-REAL = derived._derived
-REAL_EFFECTS = derived.effects
+REAL = effects_module._derived
+REAL_EFFECTS = effects_module.effects
 MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
-    "keys by chance": (derived, "_derived", chance, lambda: claims.each_once({})),
-    "keys by plan": (derived, "_derived", by_plan, lambda: claims.a_replacement_with_once(ONCE)),
+    "keys by chance": (effects_module, "_derived", chance, lambda: claims.each_once({})),
+    "keys by plan": (
+        effects_module,
+        "_derived",
+        by_plan,
+        lambda: claims.a_replacement_with_once(ONCE),
+    ),
     "keys by interval": (
-        derived,
+        effects_module,
         "_derived",
         lambda s, o, c, interval, of=False: REAL(s, o, c, interval=o.interval.part, of=of),
         lambda: claims.a_key_in_two_intervals((0, 1)),
     ),
     "notes are not read": (
-        sent.Acknowledged,
+        call_log.Acknowledged,
         "__contains__",
         always(False),
         lambda: claims.each_once({}),
     ),
     "notes are not written": (
-        sent.Acknowledged,
+        call_log.Acknowledged,
         "note",
         always(None),
         lambda: claims.refused_halfway({}),
     ),
-    "a key is taken by nobody": (
-        sent.Tries,
+    "keys are not claimed": (
+        call_log.Tries,
         "begin",
         always(True),
         lambda: claims.a_key_in_two_intervals((0, 1)),
     ),
-    "whose key it is, is not asked": (
-        sent.Tries,
+    "the claim of another interval is ignored": (
+        call_log.Tries,
         "taken_by_another",
         always(False),
-        claims.a_zombie_of_another_interval_is_not_heard,
+        claims.a_zombie_of_another_interval_does_not_act,
     ),
     "acknowledgements are not noted": (
-        sent.Tries,
+        call_log.Tries,
         "acknowledge",
         always(None),
         lambda: claims.each_once(BY_KEY),
     ),
-    "a no is not noted": (
-        sent.Tries,
+    "refusals are not noted": (
+        call_log.Tries,
         "deny",
         always(None),
-        claims.a_no_is_no_doubt,
+        claims.a_refusal_is_no_doubt,
     ),
-    "changes are sent, too": (
+    "changes are sent although replaced is once": (
         http_calls,
         "effects",
         lambda *of, once, **more: REAL_EFFECTS(*of, once=False, **more),
         lambda: claims.a_replacement_with_once(BY_KEY),
     ),
-    "nobody waits for another's try": (
+    "the try of another publisher is not waited for": (
         email_calls.Mailbox,
         "_wait_s",
         property(always(0.0)),
         claims.two_mailers_at_once,
     ),
-    "a doubt is no doubt": (
-        sent.Known,
+    "an e-mail in doubt counts as clear": (
+        call_log.Known,
         "in_doubt",
         property(always(False)),
         lambda: claims.held_until_a_person_decides("sent"),
     ),
-    "notes are not insisted on": (
-        sent,
+    "a failed note is not retried": (
+        call_log,
         "_insist",
-        sent._create,
-        claims.a_store_that_is_away_leaves_no_doubt,
+        call_log._create,
+        claims.a_store_outage_leaves_no_doubt,
     ),
     "tries are noted too late": (
-        sent.Tries,
+        call_log.Tries,
         "begin",
         always(True),
         claims.two_mailers_at_once,
@@ -299,13 +304,13 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
 }
 
 
-def test_what_the_server_refused_for_certain_is_no_doubt() -> None:
-    claims.a_no_is_no_doubt()
+def test_an_e_mail_that_the_server_refused_is_not_in_doubt() -> None:
+    claims.a_refusal_is_no_doubt()
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_without_its_guard_a_promise_breaks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, what, instead, claim = MUTANTS[name]
-    monkeypatch.setattr(where, what, instead)
+def test_a_promise_breaks_without_its_guard(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, attribute, mutant, claim = MUTANTS[name]
+    monkeypatch.setattr(owner, attribute, mutant)
     with pytest.raises((AssertionError, pytest.fail.Exception, OutputRefused, StoreUnavailable)):
         claim()

@@ -1,4 +1,4 @@
-"""What a declaration of outputs may say: what is not allowed is told in the DAG file, not by a task."""
+"""Declarations of outputs: an invalid one is refused in the DAG file, not in a task."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ from tallystick.outputs.postgres import PostgresOutput
 from tallystick.pipeline import DeclaredOutput, Pipeline, pipeline_from_spec
 
 
-def topic(**how: Any) -> KafkaOutput:
-    return KafkaOutput(**{"name": "feed", "table": "events", "topic": "feed"} | how)
+def topic(**options: Any) -> KafkaOutput:
+    return KafkaOutput(**{"name": "feed", "table": "events", "topic": "feed"} | options)
 
 
-def folder(**how: Any) -> FileOutput:
-    return FileOutput(**{"name": "feed", "table": "events", "folder": "/srv/feed"} | how)
+def folder(**options: Any) -> FileOutput:
+    return FileOutput(**{"name": "feed", "table": "events", "folder": "/srv/feed"} | options)
 
 
-def http(**how: Any) -> HttpOutput:
-    return HttpOutput(**{"name": "feed", "table": "events", "url": "https://a/b"} | how)
+def http(**options: Any) -> HttpOutput:
+    return HttpOutput(**{"name": "feed", "table": "events", "url": "https://a/b"} | options)
 
 
-def database(**how: Any) -> PostgresOutput:
-    words = {"name": "feed", "table": "events", "into": "public.events", "key": ["n"]}
-    return PostgresOutput(**words | how)
+def database(**options: Any) -> PostgresOutput:
+    defaults = {"name": "feed", "table": "events", "into": "public.events", "key": ["n"]}
+    return PostgresOutput(**defaults | options)
 
 
-def email(**how: Any) -> EmailOutput:
-    texts = {"subject": "s", "body": "b", "sender": "a@example.org"}
-    return EmailOutput(**{"name": "feed", "table": "events", "to": "kind"} | texts | how)
+def email(**options: Any) -> EmailOutput:
+    defaults = {"subject": "s", "body": "b", "sender": "a@example.org"}
+    return EmailOutput(**{"name": "feed", "table": "events", "to": "kind"} | defaults | options)
 
 
 def declaring(*outputs: DeclaredOutput) -> Pipeline:
-    """The small pipeline with outputs."""
+    """Return the small pipeline with these outputs."""
     return replace(pipeline("memory://small"), outputs=outputs)
 
 
 @pytest.mark.parametrize(
-    ("output", "default", "what"),
+    ("output", "default", "kind"),
     [(topic, "correct", "a topic"), (folder, "compensate", "a folder")],
 )
-def test_topics_and_folders_take_a_replacement_as_they_can_or_refuse_it(
-    output: Callable[..., DeclaredOutput], default: str, what: str
+def test_topics_and_folders_allow_their_own_kind_of_replacement_or_refuse(
+    output: Callable[..., DeclaredOutput], default: str, kind: str
 ) -> None:
     assert output().replaced == default
     for allowed in (default, "refuse"):
@@ -59,12 +59,12 @@ def test_topics_and_folders_take_a_replacement_as_they_can_or_refuse_it(
     for other in sorted(others):
         with pytest.raises(InvalidPipeline) as caught:
             output(replaced=other)
-        assert caught.value.message == f"output feed: replaced={other!r} is not what {what} can do."
+        assert caught.value.message == f"output feed: replaced={other!r} is not what {kind} can do."
         assert caught.value.hint == f"use {default} or refuse."
 
 
 @pytest.mark.parametrize("output", [topic, database, http, email])
-def test_a_key_is_a_list_of_columns_never_a_text_whose_letters_would_be_columns(
+def test_a_key_is_a_list_of_columns_and_never_a_text(
     output: Callable[..., DeclaredOutput],
 ) -> None:
     with pytest.raises(InvalidPipeline, match="feed"):
@@ -74,14 +74,14 @@ def test_a_key_is_a_list_of_columns_never_a_text_whose_letters_would_be_columns(
 
 @pytest.mark.parametrize("output", [topic, folder, database, Declared])
 def test_two_outputs_with_one_target_are_refused(output: Callable[..., DeclaredOutput]) -> None:
-    one, other = output(), output(name="sums", table="per_kind")
+    first, second = output(), output(name="sums", table="per_kind")
     with pytest.raises(InvalidPipeline) as caught:
-        declaring(one, http(name="between", url="https://c/d"), other)
-    assert caught.value.message == f"outputs feed and sums have one target, {one.target}."
+        declaring(first, http(name="between", url="https://c/d"), second)
+    assert caught.value.message == f"outputs feed and sums have one target, {first.target}."
     assert caught.value.hint.startswith("give each a place of its own")
 
 
-def test_outputs_with_targets_of_their_own_are_declared_side_by_side() -> None:
+def test_outputs_with_different_targets_are_declared_together() -> None:
     outputs = (folder(), folder(name="sums", folder="/srv/sums"), topic(name="topic"))
     assert declaring(*outputs).outputs == outputs
 
@@ -92,7 +92,7 @@ def test_several_outputs_may_call_one_receiver(output: Callable[..., DeclaredOut
     assert declaring(*outputs).outputs == outputs
 
 
-def test_a_plan_from_before_targets_were_told_apart_is_read() -> None:
+def test_a_stored_plan_whose_outputs_share_a_target_is_read() -> None:
     spec = declaring(folder(), folder(name="sums", folder="/srv/sums")).to_spec()
     spec["outputs"][1]["target"] = spec["outputs"][0]["target"]
     found = pipeline_from_spec(spec, where="plan")

@@ -1,4 +1,4 @@
-"""E-mails: what is written, what is refused before any is sent, what each answer means, and what is never shown."""
+"""E-mails: their text, refusals before any is sent, the meaning of each answer, and values that are never shown."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from tallystick.outputs.calls.email import TRIES_MAX, Mailbox
 from tallystick.store.memory import MemoryStore
 from tallystick_devstack.process import free_port
 from unit.outputs.claims_on_calls import publish
-from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
+from unit.outputs.publications import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
 
 SECRET = "s3cr3t-w0rd"
 ANN = {"k": "a", "to": "ann@example.org", "n": 1}
 
 
 def store() -> MemoryStore:
-    """A lake's store, empty."""
+    """Return the empty store of a lake."""
     return MemoryStore("small")
 
 
-def written(row: dict[str, Any], **how: Any) -> Any:
-    """The one e-mail that a row makes."""
+def written(row: dict[str, Any], **options: Any) -> Any:
+    """Return the e-mail of a row."""
     post = Post()
     with mail_server(post) as port:
-        publish(mail(port, store(), **how), publication([row]))
+        publish(mail(port, store(), **options), publication([row]))
     (message,) = post.taken
     return message
 
 
-def test_an_e_mail_says_what_its_row_says_under_a_name_that_never_changes() -> None:
+def test_an_e_mail_has_the_values_of_its_row_and_an_id_that_never_changes() -> None:
     post = Post()
     with mail_server(post) as port:
         publish(mail(port, store()), publication([ANN]))
@@ -61,20 +61,20 @@ def test_an_e_mail_says_what_its_row_says_under_a_name_that_never_changes() -> N
     assert message["Date"]
 
 
-def test_texts_in_any_script_and_any_length_arrive_as_they_were() -> None:
+def test_texts_in_any_script_and_any_length_arrive_unchanged() -> None:
     row = {"k": "Zoë ☕", "to": "z@example.org", "n": "." + "ä" * 3000 + "\n.\n..two\n"}
     message = written(row, body="{n}", subject="{{{k}}}")
     assert message["Subject"] == "{Zoë ☕}"
     assert message.get_content().splitlines() == row["n"].splitlines()
 
 
-def test_an_empty_column_is_an_empty_text() -> None:
+def test_a_null_is_an_empty_text() -> None:
     rows = [{"k": "a", "to": "a@example.org", "n": None}]
     assert written(rows[0], body="n={n}!").get_content().strip() == "n=!"
 
 
 @pytest.mark.parametrize(
-    ("row", "how", "told"),
+    ("row", "options", "message"),
     [
         (ANN | {"to": None}, {}, "row 1 (k='a') has no value in column 'to'"),
         (ANN | {"to": "ann"}, {}, "no plain address"),
@@ -90,20 +90,20 @@ def test_an_empty_column_is_an_empty_text() -> None:
         (ANN | {"k": "first"}, {}, "rows 0 and 1 have one key (k='first')"),
     ],
 )
-def test_what_makes_no_e_mail_is_refused_before_any_is_sent(
-    row: dict[str, Any], how: dict[str, Any], told: str
+def test_a_row_without_a_valid_e_mail_is_refused_before_any_is_sent(
+    row: dict[str, Any], options: dict[str, Any], message: str
 ) -> None:
     post, notes = Post(), store()
     first = {"k": "first", "to": "first@example.org", "n": 0}
     with mail_server(post) as port, pytest.raises(OutputRefused) as caught:
-        publish(mail(port, notes, **how), publication([first, row], identity=("n",)))
-    assert told in str(caught.value)
+        publish(mail(port, notes, **options), publication([first, row], identity=("n",)))
+    assert message in str(caught.value)
     assert "output feed of [2013-01-01T00:00:00.000Z" in str(caught.value)
     assert post.connections == 0
     assert list(notes.list("")) == []
 
 
-def test_a_time_that_no_reader_understands_is_refused_before_any_is_sent() -> None:
+def test_a_time_that_no_reader_can_read_is_refused_before_any_is_sent() -> None:
     post = Post()
     late = in_the_year_10000(to=["a@example.org", "b@example.org"])
     with mail_server(post) as port, pytest.raises(OutputRefused) as caught:
@@ -113,7 +113,7 @@ def test_a_time_that_no_reader_understands_is_refused_before_any_is_sent() -> No
 
 
 @pytest.mark.parametrize("text", ["a@b", "a.b+c@d-e.org", "o'neil@example.org", "a!#$%@x.org"])
-def test_a_plain_address_is_one(text: str) -> None:
+def test_a_plain_address_is_accepted(text: str) -> None:
     assert is_address(text)
 
 
@@ -135,12 +135,12 @@ def test_a_plain_address_is_one(text: str) -> None:
         '"a"@b',
     ],
 )
-def test_anything_else_is_none(text: str) -> None:
+def test_any_other_address_is_refused(text: str) -> None:
     assert not is_address(text)
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("options", "message"),
     [
         ({"subject": "a\nb"}, "a subject of several lines"),
         ({"subject": "{k"}, "cannot be read"),
@@ -153,20 +153,20 @@ def test_anything_else_is_none(text: str) -> None:
         ({"key": ["k", "k"]}, "the key of output feed"),
     ],
 )
-def test_a_declaration_that_cannot_be_meant_is_refused(how: dict[str, Any], told: str) -> None:
+def test_an_invalid_e_mail_declaration_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidPipeline) as caught:
-        mail(1, store(), **how)
-    assert told in str(caught.value)
+        mail(1, store(), **options)
+    assert message in str(caught.value)
 
 
-def test_a_name_stands_for_one_server_one_column_and_one_key() -> None:
+def test_a_target_names_the_server_the_column_and_the_key() -> None:
     assert mail(1, store()).declared.target == "smtp:default/to once per k"
 
 
-# ---------------------------------------------------------------- what answers mean
+# ---------------------------------------------------------------- answers
 
 
-def test_an_address_that_the_server_does_not_know_is_told_and_can_be_left_out() -> None:
+def test_an_unknown_address_is_an_error_and_can_be_skipped() -> None:
     post, notes = Post(refuses={"k2@example.org": "550 no such user"}), store()
     with mail_server(post) as port:
         with pytest.raises(
@@ -179,8 +179,8 @@ def test_an_address_that_the_server_does_not_know_is_told_and_can_be_left_out() 
     assert post.to == [row["to"] for row in ROWS if row["k"] != "k2"]
 
 
-def test_a_refused_address_is_no_doubt() -> None:
-    """The try is noted only once the server has taken the address."""
+def test_an_e_mail_to_a_refused_address_is_not_in_doubt() -> None:
+    """The try is noted only after the server has accepted the address."""
     post, notes = Post(refuses={"k2@example.org": "450 later"}), store()
     with mail_server(post) as port:
         for _ in range(3):
@@ -191,7 +191,7 @@ def test_a_refused_address_is_no_doubt() -> None:
     assert post.to == [row["to"] for row in ROWS]
 
 
-def test_a_server_that_hangs_up_between_two_e_mails_is_called_again() -> None:
+def test_a_server_that_hangs_up_between_two_e_mails_is_reconnected() -> None:
     post = Post(hangs_up_after=2)
     with mail_server(post) as port:
         publish(mail(port, store()), publication(ROWS))
@@ -199,7 +199,7 @@ def test_a_server_that_hangs_up_between_two_e_mails_is_called_again() -> None:
     assert post.connections == 3
 
 
-def test_a_text_that_is_never_taken_is_not_tried_for_ever() -> None:
+def test_a_text_that_is_never_accepted_is_not_retried_for_ever() -> None:
     post, notes = Post(faults=dict.fromkeys(range(99), "451")), store()
     with mail_server(post) as port:
         for _ in range(TRIES_MAX):
@@ -210,7 +210,7 @@ def test_a_text_that_is_never_taken_is_not_tried_for_ever() -> None:
     assert post.texts == TRIES_MAX
 
 
-def test_a_text_that_the_server_refuses_is_told() -> None:
+def test_a_text_that_the_server_refuses_is_an_error() -> None:
     with (
         mail_server(Post(faults={0: "554"})) as port,
         pytest.raises(OutputRefused, match="the mail server answered 554: not this one"),
@@ -218,14 +218,14 @@ def test_a_text_that_the_server_refuses_is_told() -> None:
         publish(mail(port, store()), publication(ROWS))
 
 
-def test_a_server_that_is_away_is_tried_again_later() -> None:
+def test_an_unreachable_server_is_retried_later() -> None:
     with pytest.raises(
         OutputUnavailable, match=r"127\.0\.0\.1:\d+\) did not .*: Connection refused"
     ):
         publish(mail(free_port(), store()), publication(ROWS))
 
 
-def test_a_server_that_never_answers_leaves_a_doubt() -> None:
+def test_a_server_that_never_answers_leaves_the_e_mail_in_doubt() -> None:
     silence = threading.Event()
     post, notes = Post(step=lambda _: silence.wait(60) and None), store()
     with mail_server(post) as port:
@@ -235,10 +235,10 @@ def test_a_server_that_never_answers_leaves_a_doubt() -> None:
     assert len(list(notes.list(""))) == 1
 
 
-def test_a_note_that_took_too_long_is_not_acted_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others wait for a try from its note on: one that is late must not be made."""
+def test_nothing_is_sent_if_the_note_took_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other publishers wait for a try from its note on, so a late try must not be made."""
     moments = iter([0.0, 0.0, 100.0])
-    # The module's own clock: the mail server's thread and others go on reading the real one.
+    # The clock of this module only: the threads of the mail server and others continue to read the real one.
     clock = SimpleNamespace(monotonic=lambda: next(moments, 200.0))
     monkeypatch.setattr("tallystick.outputs.calls.email.time", clock)
     post, notes = Post(), store()
@@ -248,34 +248,34 @@ def test_a_note_that_took_too_long_is_not_acted_on(monkeypatch: pytest.MonkeyPat
     ):
         publish(mail(port, notes), publication(ROWS[:1]))
     assert post.taken == []
-    assert [keys.call_parts(one.key) for one in notes.list("")] == [("no", 1), ("try", 1)]
+    assert [keys.call_parts(note.key) for note in notes.list("")] == [("no", 1), ("try", 1)]
 
 
 # ---------------------------------------------------------------- connections
 
 
 def connected(settings: SmtpSettings) -> Mailbox:
-    """An output over a connection."""
+    """Return an output with this connection."""
     declared = EmailOutput(
         name="feed", table="events", to="to", subject="s", body="b", sender="shop@example.com"
     )
     return Mailbox(declared, lambda: settings, store(), doubt_s=0.0)
 
 
-def test_starttls_and_a_password_before_anything_is_said(
+def test_starttls_and_login_come_before_any_e_mail(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     certificate = self_signed(tmp_path / "own.pem")
     post = Post(certificate=certificate, password=SECRET)
     with mail_server(post) as port:
-        known = SmtpSettings(
+        trusted = SmtpSettings(
             host="127.0.0.1", port=port, username="me", password=SECRET, cafile=str(certificate)
         )
-        publish(connected(known), publication([ANN]))
-        strange = SmtpSettings(host="127.0.0.1", port=port, username="me", password=SECRET)
+        publish(connected(trusted), publication([ANN]))
+        untrusted = SmtpSettings(host="127.0.0.1", port=port, username="me", password=SECRET)
         with pytest.raises(SettingsError, match="is not trusted: self-signed certificate"):
-            publish(connected(strange), publication([ANN]))
+            publish(connected(untrusted), publication([ANN]))
         wrong = SmtpSettings(
             host="127.0.0.1",
             port=port,
@@ -286,10 +286,10 @@ def test_starttls_and_a_password_before_anything_is_said(
         with pytest.raises(SettingsError, match="answered 535: ") as caught:
             publish(connected(wrong), publication([ANN]))
     assert post.to == ["ann@example.org"]
-    assert SECRET not in f"{caught.value} {caught.value.__context__} {known} {caplog.text}"
+    assert SECRET not in f"{caught.value} {caught.value.__context__} {trusted} {caplog.text}"
 
 
-def test_a_server_without_tls_gets_nothing_where_tls_is_wanted() -> None:
+def test_a_server_without_tls_gets_nothing_if_tls_is_required() -> None:
     post = Post()
     with (
         mail_server(post) as port,
@@ -300,7 +300,7 @@ def test_a_server_without_tls_gets_nothing_where_tls_is_wanted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("settings", "message"),
     [
         ({}, "host is no host"),
         ({"host": f"me:{SECRET}@a"}, "host is no host"),
@@ -314,15 +314,15 @@ def test_a_server_without_tls_gets_nothing_where_tls_is_wanted() -> None:
         ({"host": "a", "disable_tls": True}, "'disable_tls' is not a setting"),
     ],
 )
-def test_a_connection_that_cannot_be_meant_is_refused(words: dict[str, Any], told: str) -> None:
+def test_an_invalid_smtp_connection_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        resolve(SmtpSettings, "main", environ={"TALLYSTICK_SMTP_MAIN": json.dumps(words)})
-    assert told in str(caught.value)
+        resolve(SmtpSettings, "main", environ={"TALLYSTICK_SMTP_MAIN": json.dumps(settings)})
+    assert message in str(caught.value)
     assert SECRET not in f"{caught.value} {caught.value.__context__}"
 
 
-def test_ports_are_those_of_what_is_spoken() -> None:
-    found = [SmtpSettings(host="a", security=s).port for s in ("starttls", "tls", "none")]
-    assert found == [587, 465, 25]
+def test_the_default_port_follows_from_security() -> None:
+    ports = [SmtpSettings(host="a", security=s).port for s in ("starttls", "tls", "none")]
+    assert ports == [587, 465, 25]
     with pytest.raises(SettingsError, match="SMTP connection 'default' is not defined"):
         resolve(SmtpSettings, "default", environ={})

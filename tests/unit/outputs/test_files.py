@@ -1,4 +1,4 @@
-"""A folder of files: readers see whole files of committed intervals, one each, whoever dies or comes late."""
+"""A folder of files: readers find one whole file per committed interval, whichever process dies or is late."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tallystick.outputs import files
 from tallystick.outputs.encoding import encoded
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.port import Scope
-from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
+from unit.outputs.publications import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 10}]
@@ -30,13 +30,13 @@ NEW = [{"k": "a", "n": 10}]
 OTHER = Scope(lake="memory://other", pipeline="small")
 
 
-def folder(path: Path, *, name: str = "feed", **how: Any) -> Folder:
-    """The output over a folder."""
-    return Folder(FileOutput(name=name, table="events", folder=str(path)), **how)
+def folder(path: Path, *, name: str = "feed", **options: Any) -> Folder:
+    """Return the output of a folder."""
+    return Folder(FileOutput(name=name, table="events", folder=str(path)), **options)
 
 
-def seen(path: Path) -> dict[str, list[Any]]:
-    """What a reader finds: the visible files, each with its rows."""
+def visible(path: Path) -> dict[str, list[Any]]:
+    """Return the files that a reader finds, each with its rows."""
     return {
         file.name: [json.loads(line) for line in file.read_bytes().splitlines()]
         for file in sorted(path.iterdir())
@@ -45,30 +45,30 @@ def seen(path: Path) -> dict[str, list[Any]]:
 
 
 def hidden(path: Path, ending: str) -> list[str]:
-    """Hidden files by their ending."""
+    """Return the names of hidden files with this ending."""
     return sorted(p.name for p in (path / files.HIDDEN).glob(f"*{ending}"))
 
 
 FILE = "20130101T000000000Z-20130102T000000000Z.jsonl"
 
 
-def test_prepared_rows_are_unseen_and_published_ones_are_one_whole_file(tmp_path: Path) -> None:
-    output, one = folder(tmp_path), publication(OLD)
+def test_prepared_rows_are_hidden_and_published_rows_are_one_whole_file(tmp_path: Path) -> None:
+    output, pub = folder(tmp_path), publication(OLD)
     output.begin(SCOPE)
-    output.prepare(one)
-    assert seen(tmp_path) == {}
-    output.publish(one, resumed=False)
-    assert seen(tmp_path) == {FILE: OLD}
+    output.prepare(pub)
+    assert visible(tmp_path) == {}
+    output.publish(pub, resumed=False)
+    assert visible(tmp_path) == {FILE: OLD}
     assert hidden(tmp_path, ".prepared") == hidden(tmp_path, ".writing") == []
     output.close()
 
 
 def test_publishing_again_changes_nothing(tmp_path: Path) -> None:
-    output, one = folder(tmp_path), publication(OLD)
-    output.prepare(one)
-    output.publish(one, resumed=False)
+    output, pub = folder(tmp_path), publication(OLD)
+    output.prepare(pub)
+    output.publish(pub, resumed=False)
     before = (tmp_path / FILE).stat()
-    output.publish(one, resumed=True)
+    output.publish(pub, resumed=True)
     after = (tmp_path / FILE).stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
 
@@ -78,14 +78,14 @@ def test_a_replacement_takes_the_files_place_and_a_zombie_of_the_old_one_leaves_
 ) -> None:
     output = folder(tmp_path)
     old, new = publication(OLD), publication(NEW, plan=2, generation=2, instead_of=1, before=OLD)
-    for one in (old, new):
-        output.prepare(one)
-        output.publish(one, resumed=False)
-    assert seen(tmp_path) == {FILE: NEW}
+    for each in (old, new):
+        output.prepare(each)
+        output.publish(each, resumed=False)
+    assert visible(tmp_path) == {FILE: NEW}
     zombie = folder(tmp_path)
     zombie.prepare(old)
     zombie.publish(old, resumed=True)
-    assert seen(tmp_path) == {FILE: NEW}
+    assert visible(tmp_path) == {FILE: NEW}
     assert hidden(tmp_path, ".prepared") == []
 
 
@@ -93,57 +93,57 @@ def test_an_empty_replacement_leaves_an_empty_file(tmp_path: Path) -> None:
     output = folder(tmp_path)
     output.publish(publication(OLD), resumed=False)
     output.publish(publication([], plan=2, generation=2, instead_of=1, before=OLD), resumed=False)
-    assert seen(tmp_path) == {FILE: []}
+    assert visible(tmp_path) == {FILE: []}
 
 
-def test_what_will_not_be_committed_is_taken_away(tmp_path: Path) -> None:
-    output, one = folder(tmp_path), publication(OLD)
-    output.prepare(one)
-    output.abort(one)
-    output.abort(one)
+def test_an_aborted_publication_leaves_nothing(tmp_path: Path) -> None:
+    output, pub = folder(tmp_path), publication(OLD)
+    output.prepare(pub)
+    output.abort(pub)
+    output.abort(pub)
     assert hidden(tmp_path, ".prepared") == []
-    assert seen(tmp_path) == {}
+    assert visible(tmp_path) == {}
 
 
 REPORTS = ("attempts/a/1-0.json", "attempts/a/2-0.json")
 
 
 @pytest.mark.parametrize("resumed", [True, False])
-def test_what_another_attempt_at_the_plan_prepared_is_not_published(
+def test_rows_prepared_by_another_attempt_at_the_plan_are_not_published(
     tmp_path: Path, resumed: bool
 ) -> None:
-    """A stopped process of an earlier attempt wakes between the publisher's `prepare` and its rename."""
-    earlier, committed = (
+    """A stopped process of an older attempt resumes between the publisher's `prepare` and its rename."""
+    older, committed = (
         replace(publication(rows), report=report)
         for rows, report in zip((NEW, OLD), REPORTS, strict=True)
     )
     publisher, zombie = folder(tmp_path), folder(tmp_path)
     publisher.prepare(committed)
-    zombie.prepare(earlier)
+    zombie.prepare(older)
     (folder(tmp_path) if resumed else publisher).publish(committed, resumed=resumed)
-    assert seen(tmp_path) == {FILE: OLD}
+    assert visible(tmp_path) == {FILE: OLD}
     (note,) = (tmp_path / files.HIDDEN).glob("*.published")
     assert json.loads(note.read_bytes())["rows"] == len(OLD)
-    # The plan is out: what is left of it is known by its plan, and is swept.
+    # The plan is published: what is left of it is listed under its plan, and is swept.
     left = publisher.leftovers()
-    assert [one.plan for one in left] == [committed.plan]
+    assert [leftover.plan for leftover in left] == [committed.plan]
     publisher.sweep(left)
     assert publisher.leftovers() == ()
 
 
-def test_a_zombie_that_gives_up_takes_back_its_own_file_only(tmp_path: Path) -> None:
-    earlier, committed = (
+def test_a_zombie_that_aborts_removes_its_own_file_only(tmp_path: Path) -> None:
+    older, committed = (
         replace(publication(rows), report=report)
         for rows, report in zip((NEW, OLD), REPORTS, strict=True)
     )
     output = folder(tmp_path)
     output.prepare(committed)
-    output.prepare(earlier)
-    (ours,) = set(hidden(tmp_path, ".prepared")) - {output._prepared(earlier).name}
-    output.abort(earlier)
+    output.prepare(older)
+    (ours,) = set(hidden(tmp_path, ".prepared")) - {output._prepared(older).name}
+    output.abort(older)
     assert hidden(tmp_path, ".prepared") == [ours]
     output.publish(committed, resumed=False)
-    assert seen(tmp_path) == {FILE: OLD}
+    assert visible(tmp_path) == {FILE: OLD}
 
 
 POINTS = ("replace", "sync", "sync_folder")
@@ -152,7 +152,7 @@ POINTS = ("replace", "sync", "sync_folder")
 @pytest.mark.parametrize("nth", range(1, 4))
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("point", POINTS)
-def test_whoever_dies_at_any_step_is_followed_by_one_that_ends_it(
+def test_the_publisher_after_one_that_dies_at_any_step_completes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, when: str, nth: int
 ) -> None:
     output = folder(tmp_path)
@@ -166,18 +166,18 @@ def test_whoever_dies_at_any_step_is_followed_by_one_that_ends_it(
             output.publish(new, resumed=False)
         except Killed:
             died = True
-    # Readers see one of the two, whole.
-    assert seen(tmp_path) in ({FILE: OLD}, {FILE: NEW})
+    # Readers find one of the two files, whole.
+    assert visible(tmp_path) in ({FILE: OLD}, {FILE: NEW})
     assert died is (nth <= {"replace": 3, "sync": 2, "sync_folder": 3}[point])
     folder(tmp_path).publish(new, resumed=True)
-    assert seen(tmp_path) == {FILE: NEW}
+    assert visible(tmp_path) == {FILE: NEW}
     assert hidden(tmp_path, ".prepared") == []
 
 
 def die_at(patched: pytest.MonkeyPatch, point: str, when: str, nth: int) -> None:
-    """Let the process die before or after the nth call of a step."""
-    where, name = (Path, "replace") if point == "replace" else (files, f"_{point}")
-    real: Callable[..., Any] = getattr(where, name)
+    """Raise Killed before or after the nth call of a step."""
+    owner_note, name = (Path, "replace") if point == "replace" else (files, f"_{point}")
+    real: Callable[..., Any] = getattr(owner_note, name)
     count = 0
 
     def step(*of: Any) -> Any:
@@ -190,24 +190,24 @@ def die_at(patched: pytest.MonkeyPatch, point: str, when: str, nth: int) -> None
             raise Killed(name)
         return done
 
-    patched.setattr(where, name, step)
+    patched.setattr(owner_note, name, step)
 
 
-def test_a_folder_that_another_process_holds_is_waited_for_and_then_told(tmp_path: Path) -> None:
-    output, one = folder(tmp_path, lock_s=0.2), publication(OLD)
+def test_publish_waits_for_a_locked_folder_and_then_fails_as_busy(tmp_path: Path) -> None:
+    output, pub = folder(tmp_path, lock_s=0.2), publication(OLD)
     output.begin(SCOPE)
-    with (tmp_path / files.HIDDEN / "lock").open("ab") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (tmp_path / files.HIDDEN / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(OutputBusy, match=r"another process has held .* output feed"):
-            output.publish(one, resumed=False)
-    output.publish(one, resumed=False)
-    assert seen(tmp_path) == {FILE: OLD}
+            output.publish(pub, resumed=False)
+    output.publish(pub, resumed=False)
+    assert visible(tmp_path) == {FILE: OLD}
 
 
-def test_a_full_disk_is_tried_again_and_anything_else_is_told(
+def test_a_full_disk_can_be_retried_and_other_errors_need_a_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, one = folder(tmp_path), publication(OLD)
+    output, pub = folder(tmp_path), publication(OLD)
     for number, error in ((errno.ENOSPC, ScratchFull), (errno.EROFS, SettingsError)):
 
         def fails(*_: Any, number: int = number) -> None:
@@ -218,24 +218,24 @@ def test_a_full_disk_is_tried_again_and_anything_else_is_told(
             with pytest.raises(
                 error, match=r"output feed of .*: the folder: .*the commit of the tables stands"
             ):
-                output.prepare(one)
+                output.prepare(pub)
         assert hidden(tmp_path, ".writing") == []
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match=r"output feed: .*cannot be made: Not a directory"):
         folder(tmp_path / "file" / "sub").begin(SCOPE)
 
 
-def test_a_note_that_is_damaged_is_not_guessed_at(tmp_path: Path) -> None:
+def test_a_damaged_note_is_refused(tmp_path: Path) -> None:
     output = folder(tmp_path)
     output.publish(publication(OLD), resumed=False)
     (note,) = (tmp_path / files.HIDDEN).glob("*.published")
     note.write_text('{"plan": 1')
     with pytest.raises(Corrupt, match="does not say which plan"):
         output.publish(publication(NEW, plan=2, generation=2), resumed=False)
-    assert seen(tmp_path) == {FILE: OLD}
+    assert visible(tmp_path) == {FILE: OLD}
 
 
 def test_rows_are_exact_json() -> None:
@@ -271,14 +271,14 @@ def test_rows_are_exact_json() -> None:
     assert "é".encode() in encoded(row)
 
 
-def test_what_is_set_aside_is_told_with_its_plan_and_interval_and_nothing_else_is(
+def test_leftovers_list_prepared_files_with_plan_and_interval_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output, one, other = folder(tmp_path), publication(OLD), publication(NEW, plan=2, first=2)
-    assert output.leftovers() == ()  # there is no folder yet
-    output.prepare(one)
-    output.publish(one, resumed=False)
-    (tmp_path / files.HIDDEN / "somebody's.prepared").write_text("")
+    output, pub, other = folder(tmp_path), publication(OLD), publication(NEW, plan=2, first=2)
+    assert output.leftovers() == ()  # the folder does not exist yet
+    output.prepare(pub)
+    output.publish(pub, resumed=False)
+    (tmp_path / files.HIDDEN / "foreign.prepared").write_text("")
     assert output.leftovers() == ()
     output.prepare(other)
     with monkeypatch.context() as patched:
@@ -286,75 +286,75 @@ def test_what_is_set_aside_is_told_with_its_plan_and_interval_and_nothing_else_i
         # A process that is killed unlinks nothing.
         patched.setattr(Path, "unlink", lambda *_, **__: None)
         with pytest.raises(Killed):
-            output.prepare(one)
+            output.prepare(pub)
     found = output.leftovers()
     assert sorted((left.plan, left.interval) for left in found) == [
-        (one.plan, one.interval),
+        (pub.plan, pub.interval),
         (other.plan, other.interval),
     ]
-    output.sweep([left for left in found if left.plan == one.plan])
+    output.sweep([left for left in found if left.plan == pub.plan])
     assert [left.plan for left in output.leftovers()] == [other.plan]
     assert hidden(tmp_path, ".writing") == []
     output.sweep(found)
     output.sweep(found)
     assert output.leftovers() == ()
-    assert seen(tmp_path) == {FILE: OLD}
+    assert visible(tmp_path) == {FILE: OLD}
 
 
 def test_nothing_is_swept_while_another_process_publishes(tmp_path: Path) -> None:
-    output, one = folder(tmp_path), publication(OLD)
-    output.prepare(one)
+    output, pub = folder(tmp_path), publication(OLD)
+    output.prepare(pub)
     found = output.leftovers()
-    with (tmp_path / files.HIDDEN / "lock").open("ab") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with (tmp_path / files.HIDDEN / "lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
         output.sweep(found)
         assert output.leftovers() == found
     output.sweep(found)
     assert output.leftovers() == ()
-    # Whoever publishes makes it again.
-    output.publish(one, resumed=True)
-    assert seen(tmp_path) == {FILE: OLD}
+    # Publish prepares the rows again.
+    output.publish(pub, resumed=True)
+    assert visible(tmp_path) == {FILE: OLD}
 
 
-def test_a_time_that_no_reader_understands_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_time_that_no_reader_can_read_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
     output = folder(tmp_path)
     output.begin(SCOPE)
     with pytest.raises(OutputRefused) as caught:
         output.prepare(in_the_year_10000())
     assert caught.value.message == IN_THE_YEAR_10000
-    assert seen(tmp_path) == {}
+    assert visible(tmp_path) == {}
     assert hidden(tmp_path, ".prepared") == hidden(tmp_path, ".writing") == []
 
 
-# ---------------------------------------------------------------- whose the folder is
+# ---------------------------------------------------------------- the owner of the folder
 
 
-def owner(path: Path) -> Path:
-    """The note that says it."""
+def owner_note(path: Path) -> Path:
+    """Return the path of the note that names the owner."""
     return path / files.HIDDEN / "owner.json"
 
 
-def test_a_folder_says_whose_it_is_and_its_owner_takes_it_again_and_again(tmp_path: Path) -> None:
+def test_a_folder_names_its_owner_which_may_take_it_again(tmp_path: Path) -> None:
     folder(tmp_path).begin(SCOPE)
-    said = owner(tmp_path).read_bytes()
-    assert json.loads(said) == {
+    note = owner_note(tmp_path).read_bytes()
+    assert json.loads(note) == {
         "format": "tallystick.folder/1",
         "lake": "memory://small",
         "pipeline": "small",
         "output": "feed",
     }
-    before = owner(tmp_path).stat()
-    with (tmp_path / files.HIDDEN / "lock").open("ab") as held:
-        # Whoever has it needs no lock to see so.
-        fcntl.flock(held, fcntl.LOCK_EX)
+    before = owner_note(tmp_path).stat()
+    with (tmp_path / files.HIDDEN / "lock").open("ab") as lock:
+        # The owner needs no lock to find that it has the folder.
+        fcntl.flock(lock, fcntl.LOCK_EX)
         folder(tmp_path, lock_s=0).begin(SCOPE)
-    after = owner(tmp_path).stat()
+    after = owner_note(tmp_path).stat()
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
     assert hidden(tmp_path, "") == ["lock", "owner.json"]
 
 
 @pytest.mark.parametrize(
-    ("name", "scope", "told"),
+    ("name", "scope", "named"),
     [
         ("feed", OTHER, "output feed of pipeline small in memory://other"),
         ("feed", replace(SCOPE, pipeline="big"), "output feed of pipeline big in memory://small"),
@@ -362,43 +362,43 @@ def test_a_folder_says_whose_it_is_and_its_owner_takes_it_again_and_again(tmp_pa
     ],
 )
 def test_a_folder_of_another_output_is_refused_and_both_are_named(
-    tmp_path: Path, name: str, scope: Scope, told: str
+    tmp_path: Path, name: str, scope: Scope, named: str
 ) -> None:
     output = folder(tmp_path)
     output.begin(SCOPE)
     output.publish(publication(OLD), resumed=False)
-    said = owner(tmp_path).read_bytes()
+    note = owner_note(tmp_path).read_bytes()
     with pytest.raises(OutputRefused) as caught:
         folder(tmp_path, name=name).begin(scope)
     assert caught.value.message == (
-        f"{told} is to publish into {tmp_path}, which belongs to output feed of pipeline small in memory://small, as "
-        f"{owner(tmp_path)} says."
+        f"{named} is to publish into {tmp_path}, which belongs to output feed of pipeline small in memory://small, as "
+        f"{owner_note(tmp_path)} says."
     )
     assert caught.value.hint.startswith(
         "declare another folder; or, where that output is no more, remove the file."
     )
-    assert owner(tmp_path).read_bytes() == said
-    assert seen(tmp_path) == {FILE: OLD}
-    # What the error says to do does it.
-    owner(tmp_path).unlink()
+    assert owner_note(tmp_path).read_bytes() == note
+    assert visible(tmp_path) == {FILE: OLD}
+    # The hint of the error is correct.
+    owner_note(tmp_path).unlink()
     folder(tmp_path, name=name).begin(scope)
 
 
-def test_a_folder_that_is_older_than_the_note_is_taken_over_with_what_is_in_it(
+def test_a_folder_without_an_owner_note_is_taken_with_its_files(
     tmp_path: Path,
 ) -> None:
     folder(tmp_path).publish(publication(OLD), resumed=False)
-    assert not owner(tmp_path).exists()
+    assert not owner_note(tmp_path).exists()
     folder(tmp_path).begin(SCOPE)
-    assert seen(tmp_path) == {FILE: OLD}
+    assert visible(tmp_path) == {FILE: OLD}
     with pytest.raises(OutputRefused, match="belongs to output feed of pipeline small"):
         folder(tmp_path).begin(OTHER)
 
 
-def test_of_two_that_take_a_folder_at_once_one_has_it(
+def test_one_of_two_outputs_that_take_a_folder_at_once_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one comes between the first one's look and its lock."""
+    """The second takes the folder between the first one's read of the note and its lock."""
     first, real = folder(tmp_path), Folder._locked
 
     def after_the_other(self: Folder, *of: Any) -> Any:
@@ -409,30 +409,30 @@ def test_of_two_that_take_a_folder_at_once_one_has_it(
     monkeypatch.setattr(Folder, "_locked", after_the_other)
     with pytest.raises(OutputRefused, match=r"belongs to output feed .* in memory://other"):
         first.begin(SCOPE)
-    assert json.loads(owner(tmp_path).read_bytes())["lake"] == OTHER.lake
+    assert json.loads(owner_note(tmp_path).read_bytes())["lake"] == OTHER.lake
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("point", POINTS)
-def test_whoever_dies_taking_a_folder_leaves_it_free_or_has_it_whole(
+def test_a_process_that_dies_while_taking_a_folder_leaves_it_free_or_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, when: str
 ) -> None:
     with monkeypatch.context() as patched:
         die_at(patched, point, when, 1)
         with pytest.raises(Killed):
             folder(tmp_path).begin(SCOPE)
-    has_it = owner(tmp_path).exists()
-    assert has_it is ((point, when) == ("replace", "after") or point == "sync_folder")
-    if not has_it:
+    taken = owner_note(tmp_path).exists()
+    assert taken is ((point, when) == ("replace", "after") or point == "sync_folder")
+    if not taken:
         folder(tmp_path).begin(OTHER)
-        assert json.loads(owner(tmp_path).read_bytes())["lake"] == OTHER.lake
+        assert json.loads(owner_note(tmp_path).read_bytes())["lake"] == OTHER.lake
     else:
         folder(tmp_path).begin(SCOPE)
     assert hidden(tmp_path, "") == ["lock", "owner.json"]
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("note", "reason"),
     [
         ("", "Expecting value"),
         ("[]", "it is no JSON object"),
@@ -445,19 +445,19 @@ def test_whoever_dies_taking_a_folder_leaves_it_free_or_has_it_whole(
         ),
     ],
 )
-def test_a_note_of_the_owner_that_cannot_be_read_is_not_guessed_at(
-    tmp_path: Path, said: str, told: str
+def test_an_owner_note_that_cannot_be_read_is_refused(
+    tmp_path: Path, note: str, reason: str
 ) -> None:
     folder(tmp_path).begin(SCOPE)
-    owner(tmp_path).write_text(said)
+    owner_note(tmp_path).write_text(note)
     with pytest.raises(Corrupt, match="does not say whose the folder is") as caught:
         folder(tmp_path).begin(SCOPE)
-    assert told in caught.value.message
-    assert f"remove {owner(tmp_path)}" in caught.value.hint
-    assert owner(tmp_path).read_text() == said
+    assert reason in caught.value.message
+    assert f"remove {owner_note(tmp_path)}" in caught.value.hint
+    assert owner_note(tmp_path).read_text() == note
 
 
-def test_a_full_disk_where_the_owner_is_noted_is_tried_again(
+def test_a_full_disk_while_the_owner_is_noted_can_be_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: Any) -> None:
@@ -470,7 +470,7 @@ def test_a_full_disk_where_the_owner_is_noted_is_tried_again(
     folder(tmp_path).begin(SCOPE)
 
 
-def test_the_note_of_the_owner_is_no_leftover(tmp_path: Path) -> None:
+def test_the_owner_note_is_not_a_leftover(tmp_path: Path) -> None:
     output = folder(tmp_path)
     output.begin(SCOPE)
     output.prepare(publication(OLD))

@@ -1,4 +1,4 @@
-"""HTTP calls: what is sent, what each answer means, and what is never shown."""
+"""HTTP calls: the requests, the meaning of each answer, and the values that are never shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tallystick.store import NotApplied, Outcome, Unknown
 from tallystick.store.memory import MemoryStore
 from tallystick_devstack.process import free_port
 from unit.outputs.claims_on_calls import BY_KEY, acted, publish
-from unit.outputs.sendings import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
+from unit.outputs.publications import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
 
 OLD = [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "c", "n": 3}]
 NEW = [{"k": "a", "n": 1}, {"k": "b", "n": 20}, {"k": "d", "n": 4}]
@@ -48,30 +48,30 @@ GOLDEN_KEYS = [
 
 
 def store() -> MemoryStore:
-    """A lake's store, empty."""
+    """Return the empty store of a lake."""
     return MemoryStore("small")
 
 
-def error_of(endpoint: Endpoint, **how: Any) -> TallystickError:
-    """What publishing says."""
+def error_of(endpoint: Endpoint, **options: Any) -> TallystickError:
+    """Return the error of a publish."""
     with receiver(endpoint) as url, pytest.raises(TallystickError) as caught:
-        publish(http(url, store(), patience_s=0.0, **how), publication(ROWS))
+        publish(http(url, store(), patience_s=0.0, **options), publication(ROWS))
     return caught.value
 
 
-# ---------------------------------------------------------------- what is sent
+# ---------------------------------------------------------------- requests
 
 
-def test_a_call_is_the_row_and_says_where_it_comes_from() -> None:
+def test_a_call_has_the_row_and_headers_of_its_origin() -> None:
     endpoint = Endpoint()
     with receiver(endpoint) as url:
         publish(http(f"{url}/v1/rows?kind=a", store(), method="PUT"), publication(OLD))
     call = endpoint.calls[1]
     assert (call.method, call.path, call.row) == ("PUT", "/v1/rows?kind=a", OLD[1])
-    told = {
+    headers = {
         n: v for n, v in call.headers.items() if n.startswith(("tallystick", "idem", "content-t"))
     }
-    assert told == {
+    assert headers == {
         "content-type": "application/json",
         "idempotency-key": f'"{call.key}"',
         "tallystick-row-key": call.key,
@@ -82,8 +82,8 @@ def test_a_call_is_the_row_and_says_where_it_comes_from() -> None:
     }
 
 
-def test_a_key_is_the_same_for_ever() -> None:
-    """Golden: a receiver remembers these. A change of how they are made would be a second call for every row."""
+def test_keys_never_change() -> None:
+    """Golden: receivers remember these keys. If their derivation changed, every row would be called for a second time."""
     by_row = effects(publication(OLD[:1]), SCOPE, key=(), once=False)
     by_key = effects(publication(OLD[:1]), SCOPE, key=("k",), once=True)
     again = publication(NEW, plan=2, generation=2, instead_of=1, before=OLD)
@@ -110,14 +110,14 @@ def test_two_lakes_two_pipelines_and_two_outputs_have_no_key_in_common() -> None
     assert len(set(found)) == len(found) == 3 * 2 * 2 * len(OLD)
 
 
-def test_a_correction_has_a_key_of_its_own_and_names_what_it_corrects() -> None:
+def test_a_correction_has_its_own_key_and_names_the_generation_it_corrects() -> None:
     endpoint, notes = Endpoint(), store()
     new = publication(NEW, plan=2, generation=2, instead_of=1, before=OLD)
     with receiver(endpoint) as url:
         publish(http(url, notes), publication(OLD), new)
         publish(http(url, notes), new, resumed=True)
     firsts, corrections = endpoint.calls[:3], endpoint.calls[3:]
-    told = [
+    changes = [
         (
             c.headers["tallystick-operation"],
             c.headers.get("tallystick-corrects"),
@@ -126,7 +126,7 @@ def test_a_correction_has_a_key_of_its_own_and_names_what_it_corrects() -> None:
         )
         for c in corrections
     ]
-    assert told == [
+    assert changes == [
         ("correction", "1", "b", 20),
         ("row", None, "d", 4),
         ("retraction", "1", "c", 3),
@@ -137,18 +137,18 @@ def test_a_correction_has_a_key_of_its_own_and_names_what_it_corrects() -> None:
     assert len(set(endpoint.keys)) == 6
 
 
-def test_a_note_holds_no_value_of_a_row() -> None:
+def test_a_note_contains_no_value_of_a_row() -> None:
     notes = store()
     with receiver(Endpoint()) as url:
         publish(http(url, notes, **BY_KEY), publication([{"k": "ann@example.org", "n": 1}]))
         publish(http(url, notes), publication([{"k": "ann@example.org", "n": 1}], plan=2, first=2))
-    bodies = b"".join(notes.get(one.key).body for one in notes.list(""))  # type: ignore[union-attr]
+    bodies = b"".join(notes.get(note.key).body for note in notes.list(""))  # type: ignore[union-attr]
     assert b"tallystick.call/1" in bodies
     assert b"tallystick.calls/1" in bodies
     assert b"ann" not in bodies
 
 
-# ---------------------------------------------------------------- what answers mean
+# ---------------------------------------------------------------- answers
 
 MEANINGS = [
     ("400", OutputRefused, "answered 400"),
@@ -167,33 +167,35 @@ MEANINGS = [
 ]
 
 
-@pytest.mark.parametrize("how", [{}, BY_KEY, {"concurrency": 3}])
-@pytest.mark.parametrize(("fault", "kind", "told"), MEANINGS)
-def test_what_an_answer_means(fault: str, kind: type, told: str, how: dict[str, Any]) -> None:
-    error = error_of(Endpoint(faults=dict.fromkeys(range(99), fault)), **how)
+@pytest.mark.parametrize("options", [{}, BY_KEY, {"concurrency": 3}])
+@pytest.mark.parametrize(("fault", "kind", "message"), MEANINGS)
+def test_each_answer_has_its_error_and_its_message(
+    fault: str, kind: type, message: str, options: dict[str, Any]
+) -> None:
+    error = error_of(Endpoint(faults=dict.fromkeys(range(99), fault)), **options)
     assert type(error) is kind
-    assert told in str(error)
+    assert message in str(error)
     for part in ("output feed of [2013-01-01", "generation 1", "(k='k0')", "key ts1-"):
         assert part in error.message
 
 
-def test_a_refused_row_can_be_left_out_by_the_note_that_the_error_names() -> None:
-    for how in ({}, BY_KEY):
+def test_a_refused_row_can_be_skipped_by_the_note_that_the_error_names() -> None:
+    for options in ({}, BY_KEY):
         endpoint, notes = Endpoint(faults={2: "400"}), store()
         with receiver(endpoint) as url:
             with pytest.raises(OutputRefused) as caught:
-                publish(http(url, notes, **how), publication(ROWS))
+                publish(http(url, notes, **options), publication(ROWS))
             rest = caught.value.hint.partition("write an object memory://small/")[2]
             key, _, holds = rest.partition(" that holds ")
             key, body = (
                 (key, holds.removesuffix(" first.")) if holds else (key.partition(",")[0], "?")
             )
             notes.create(key, body.encode())
-            publish(http(url, notes, **how), publication(ROWS), resumed=True)
-        assert acted(endpoint) == ["k0", "k1", "k3", "k4"], how
+            publish(http(url, notes, **options), publication(ROWS), resumed=True)
+        assert acted(endpoint) == ["k0", "k1", "k3", "k4"], options
 
 
-def test_one_call_waits_for_what_passes_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_is_retried_after_temporary_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tallystick.outputs.calls.http.PAUSE_S", 0.01)
     endpoint = Endpoint(faults={0: "500", 1: "429", 2: "act then drop", 3: "409"})
     with receiver(endpoint) as url:
@@ -211,7 +213,7 @@ def test_one_call_waits_for_what_passes_and_goes_on(monkeypatch: pytest.MonkeyPa
         "Mon, 01 Jan 2024 00:00:00 +99999999999999",
     ],
 )
-def test_a_pause_that_no_receiver_can_mean_is_the_usual_pause(
+def test_an_impossible_retry_after_is_replaced_by_the_usual_pause(
     monkeypatch: pytest.MonkeyPatch, header: str
 ) -> None:
     monkeypatch.setattr("tallystick.outputs.calls.http.PAUSE_S", 0.01)
@@ -222,18 +224,18 @@ def test_a_pause_that_no_receiver_can_mean_is_the_usual_pause(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "header",
     ["7200", format_datetime(datetime.now(UTC) + timedelta(hours=2), usegmt=True)],
     ids=["seconds", "date"],  # a name with the time of day differs from worker to worker
 )
-def test_a_receiver_that_wants_hours_gets_them_from_the_tasks_retry(said: str) -> None:
-    endpoint = Endpoint(faults={0: "429"}, extra={"Retry-After": said})
+def test_a_retry_after_of_hours_is_left_to_the_retry_of_the_task(header: str) -> None:
+    endpoint = Endpoint(faults={0: "429"}, extra={"Retry-After": header})
     with receiver(endpoint) as url, pytest.raises(OutputUnavailable, match="answered 429"):
         publish(http(url, store(), patience_s=60.0), publication(ROWS))
     assert len(endpoint.calls) == 1
 
 
-def test_a_short_wish_is_waited_for() -> None:
+def test_a_short_retry_after_is_waited_for() -> None:
     endpoint = Endpoint(faults={0: "503"}, extra={"Retry-After": "1"})
     with receiver(endpoint) as url:
         publish(http(url, store(), patience_s=60.0), publication(ROWS[:1]))
@@ -244,30 +246,30 @@ def test_a_short_wish_is_waited_for() -> None:
     assert len(endpoint.calls) == 1
 
 
-def test_a_receiver_that_is_away_or_silent_is_tried_again_later() -> None:
+def test_an_unreachable_or_silent_receiver_is_retried_later() -> None:
     output = http(f"http://127.0.0.1:{free_port()}", store(), patience_s=0.0)
     with pytest.raises(OutputUnavailable, match="no connection: Connection refused"):
         publish(output, publication(ROWS))
-    with socket.create_server(("127.0.0.1", 0)) as mute:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
         output = http(
-            f"http://127.0.0.1:{mute.getsockname()[1]}", store(), timeout_s=1, patience_s=0.0
+            f"http://127.0.0.1:{silent.getsockname()[1]}", store(), timeout_s=1, patience_s=0.0
         )
         with pytest.raises(OutputUnavailable, match="nothing came within 1 s; it may have acted"):
             publish(output, publication(ROWS))
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_task_that_is_ended_notes_what_was_acknowledged(threads: int) -> None:
-    """Airflow ends a task by an error of its own kind, wherever it stands."""
+def test_a_task_that_is_ended_notes_the_acknowledged_calls(threads: int) -> None:
+    """Airflow ends a task by raising an error of its own, at any line."""
     endpoint, notes = Endpoint(), store()
     with receiver(endpoint) as url:
         output = http(url, notes, concurrency=threads)
         real = output._ask
 
-        def ended(one: Any, effect: Any) -> Any:
+        def ended(pub: Any, effect: Any) -> Any:
             if effect.number == 3:
                 raise Killed
-            return real(one, effect)
+            return real(pub, effect)
 
         output._ask = ended  # type: ignore[method-assign]
         with pytest.raises(Killed):
@@ -279,22 +281,29 @@ def test_a_task_that_is_ended_notes_what_was_acknowledged(threads: int) -> None:
     assert acted(endpoint) == sorted(row["k"] for row in ROWS)
 
 
-def test_a_zombie_wakes_with_a_call_that_others_have_had_acknowledged() -> None:
-    """It calls under the key and with the body that the receiver knows: nothing happens."""
-    for how in ({}, BY_KEY):
+def test_a_zombie_that_repeats_an_acknowledged_call_changes_nothing() -> None:
+    """Its key and body are the same as in the acknowledged call, so the receiver does not act again."""
+    for options in ({}, BY_KEY):
         endpoint, notes = Endpoint(), store()
         with receiver(endpoint) as url:
-            zombie = http(url, notes, **how)
+            zombie = http(url, notes, **options)
             real = zombie._ask
             slept: list[str] = []
 
             def sleeps(
-                one: Any, effect: Any, *, real=real, url=url, notes=notes, how=how, slept=slept
+                pub: Any,
+                effect: Any,
+                *,
+                real=real,
+                url=url,
+                notes=notes,
+                options=options,
+                slept=slept,
             ) -> Any:  # type: ignore[no-untyped-def]
                 if not slept:
                     slept.append(effect.key)
-                    publish(http(url, notes, **how), publication(ROWS), resumed=True)
-                return real(one, effect)
+                    publish(http(url, notes, **options), publication(ROWS), resumed=True)
+                return real(pub, effect)
 
             zombie._ask = sleeps  # type: ignore[method-assign]
             publish(zombie, publication(ROWS))
@@ -302,7 +311,7 @@ def test_a_zombie_wakes_with_a_call_that_others_have_had_acknowledged() -> None:
         assert endpoint.keys.count(slept[0]) == 2
 
 
-def test_an_answer_that_comes_twice_is_nobody_elses() -> None:
+def test_an_answer_that_arrives_twice_is_not_taken_for_another_call() -> None:
     endpoint = Endpoint(faults={0: "twice", 1: "drop"})
     with receiver(endpoint) as url:
         with pytest.raises(OutputUnavailable):
@@ -311,7 +320,7 @@ def test_an_answer_that_comes_twice_is_nobody_elses() -> None:
     assert acted(endpoint) == sorted(row["k"] for row in ROWS)
 
 
-def test_calls_are_made_side_by_side_and_end_in_any_order() -> None:
+def test_calls_are_concurrent_and_end_in_any_order() -> None:
     together = threading.Barrier(3)
     endpoint = Endpoint(step=lambda what, _: together.wait(30) and None if what == "call" else None)
     with receiver(endpoint) as url:
@@ -322,7 +331,7 @@ def test_calls_are_made_side_by_side_and_end_in_any_order() -> None:
     assert len(endpoint.acted) == 6
 
 
-def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_per_s_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "tallystick.outputs.calls.calling.time", SimpleNamespace(monotonic=lambda: 100.0)
     )
@@ -347,7 +356,7 @@ def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         ([{"k": "a", "n": 1}, {"k": None, "n": 2}], "row 1 has no value in its key column 'k'"),
         (
@@ -358,18 +367,18 @@ def test_a_rate_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_key_that_is_null_or_doubled_is_refused_before_anything_is_sent(
-    rows: list[dict[str, Any]], told: str
+    rows: list[dict[str, Any]], message: str
 ) -> None:
     endpoint, notes = Endpoint(), store()
     with receiver(endpoint) as url, pytest.raises(OutputRefused) as caught:
         publish(http(url, notes, **BY_KEY), publication(rows, identity=("n",)))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "output feed of [2013-01-01T00:00:00.000Z" in str(caught.value)
     assert endpoint.calls == []
     assert list(notes.list("")) == []
 
 
-def test_a_time_that_no_receiver_understands_is_refused_before_anything_is_sent() -> None:
+def test_a_time_that_no_receiver_can_read_is_refused_before_anything_is_sent() -> None:
     endpoint, notes = Endpoint(), store()
     with receiver(endpoint) as url, pytest.raises(OutputRefused) as caught:
         publish(http(url, notes), in_the_year_10000())
@@ -379,7 +388,7 @@ def test_a_time_that_no_receiver_understands_is_refused_before_anything_is_sent(
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("options", "message"),
     [
         ({"url": "ftp://a/b"}, "neither http"),
         ({"url": "https://me:word@a/b"}, "neither http"),
@@ -395,14 +404,14 @@ def test_a_time_that_no_receiver_understands_is_refused_before_anything_is_sent(
         ({"http": "A"}, "connection name 'A'"),
     ],
 )
-def test_a_declaration_that_cannot_be_meant_is_refused(how: dict[str, Any], told: str) -> None:
+def test_an_invalid_http_declaration_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidPipeline) as caught:
-        HttpOutput(**{"name": "feed", "table": "events", "url": "https://a/b"} | how)
-    assert told in str(caught.value)
+        HttpOutput(**{"name": "feed", "table": "events", "url": "https://a/b"} | options)
+    assert message in str(caught.value)
     assert "word" not in str(caught.value)
 
 
-def test_a_name_stands_for_one_receiver_and_one_key() -> None:
+def test_a_target_names_the_receiver_and_the_key() -> None:
     plain = HttpOutput(name="feed", table="events", url="https://a/b")
     keyed = HttpOutput(name="feed", table="events", url="https://a/b", key=["k"], replaced="once")
     assert plain.target == "http:default/https://a/b"
@@ -410,12 +419,12 @@ def test_a_name_stands_for_one_receiver_and_one_key() -> None:
     assert replace(keyed, key=()).target == "http:default/https://a/b once per row"
 
 
-# ---------------------------------------------------------------- notes that are not as they must be
+# ---------------------------------------------------------------- invalid notes
 
 
-def test_a_note_of_another_version_stops_before_anything_is_sent() -> None:
+def test_a_note_of_another_version_is_refused_before_anything_is_sent() -> None:
     endpoint = Endpoint()
-    for how, key in (
+    for options, key in (
         ({}, keys.calls("feed", publication(ROWS).interval.part, f"{1:032x}", 0, 2)),
         (
             BY_KEY,
@@ -427,28 +436,28 @@ def test_a_note_of_another_version_stops_before_anything_is_sent() -> None:
         notes = store()
         notes.create(key, b'{"format":"tallystick.calls/9"}')
         with receiver(endpoint) as url, pytest.raises(Corrupt, match="calls/9"):
-            publish(http(url, notes, **how), publication(ROWS), resumed=True)
+            publish(http(url, notes, **options), publication(ROWS), resumed=True)
     assert endpoint.calls == []
 
 
 class Doubtful(MemoryStore):
-    """Each write lands and its answer is lost, so that the next try finds it; or none lands."""
+    """A store that applies each write and loses the answer, so that the next try finds the object; or applies none."""
 
-    lands = True
+    applies = True
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
-        outcome = super().create(key, body) if self.lands else None
+        outcome = super().create(key, body) if self.applies else None
         return outcome if isinstance(outcome, NotApplied) else Unknown(because="timeout")
 
 
-def test_a_note_of_which_nobody_knows_whether_it_landed_is_read(
+def test_a_note_with_an_unknown_outcome_is_read_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tallystick.outputs.calls.call_log.UNKNOWN_S", 0.2)
     endpoint, notes = Endpoint(), Doubtful("small")
     with receiver(endpoint) as url:
         publish(http(url, notes, **BY_KEY), publication(ROWS))
-        notes.lands = False
+        notes.applies = False
         with pytest.raises(OutcomeUnknown, match="has no certain outcome after"):
             publish(http(url, notes, **BY_KEY), publication([{"k": "x"}], plan=2, first=2))
     assert acted(endpoint) == sorted(row["k"] for row in ROWS)

@@ -1,7 +1,7 @@
-"""Intervals that memory does not hold: what is sent is the same, and memory does not grow with the rows.
+"""Intervals that do not fit in memory: the same is sent, and memory does not grow with the number of rows.
 
-The numbers here are small: what is held in memory is set to a few rows, so that the local disk is used as for millions.
-tests/bench/bench_publish_memory.py has the millions.
+The numbers here are small: the limit of rows in memory is set to a few, so that the local disk is used as for millions.
+tests/bench/bench_publish_memory.py tests millions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tallystick.outputs.encoding import encoded
 from tallystick.outputs.port import Publication, Rows
 from tallystick.outputs.spill import DigestTables
 from tallystick.tables.schema import arrow_type
-from unit.outputs.sendings import SCOPE, TableRows, publication
+from unit.outputs.publications import SCOPE, TableRows, publication
 
 LINEAGE = ("topic", "part", "at")
 NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -44,7 +44,7 @@ NOON = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Every interval is too large for memory; returns the folder in which temporary ones are made."""
+    """Make every interval too large for memory. Returns the folder that gets the temporary folders."""
     monkeypatch.setattr(occurrences, "HELD", 0)
     monkeypatch.setattr(changes_module, "HELD", 0)
     monkeypatch.setattr(occurrences, "PIECE_ROWS", 3)
@@ -55,42 +55,42 @@ def large(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def rows_of(keys: list[tuple[str, int, int]], **more: list[Any]) -> Rows:
-    """Rows with this lineage, ten to a file."""
+    """Return rows with this lineage, ten per file."""
     names = dict(zip(LINEAGE, zip(*keys, strict=True), strict=True)) if keys else {}
     table = pa.table({name: list(values) for name, values in (names | more).items()})
     return TableRows(*(table.slice(at, 10) for at in range(0, len(table), 10)))
 
 
-def in_memory(one: Publication, identity: tuple[str, ...]) -> list[tuple[Any, ...]]:
-    """What was sent when all was held in memory: operation, row, its number, identity and occurrence, in order."""
+def in_memory(pub: Publication, identity: tuple[str, ...]) -> list[tuple[Any, ...]]:
+    """Return the changes as computed in memory: operation, row, its number, identity and occurrence, in order."""
 
     def counted(rows: Rows) -> Iterator[tuple[dict[str, Any], tuple[Any, ...], int]]:
-        seen: dict[bytes, int] = {}
+        occurrences_of: dict[bytes, int] = {}
         for batch in rows.batches():
             for row in batch.to_pylist():
                 key = tuple(row.get(name) for name in identity)
                 name = encoded({"k": list(key)})
-                yield row, key, seen.setdefault(name, 0)
-                seen[name] += 1
+                yield row, key, occurrences_of.setdefault(name, 0)
+                occurrences_of[name] += 1
 
     def named(key: tuple[Any, ...], n: int) -> bytes:
         return encoded({"k": list(key), "n": n})
 
-    there = {named(key, n): encoded(row) for row, key, n in counted(one.rows_before)}
+    there = {named(key, n): encoded(row) for row, key, n in counted(pub.rows_before)}
     found: list[tuple[Any, ...]] = []
-    for at, (row, key, n) in enumerate(counted(one.rows)):
+    for at, (row, key, n) in enumerate(counted(pub.rows)):
         was = there.pop(named(key, n), None)
         if was != encoded(row):
             found.append(("row" if was is None else "correction", row, at, key, n))
-    for at, (row, key, n) in enumerate(counted(one.rows_before)):
+    for at, (row, key, n) in enumerate(counted(pub.rows_before)):
         if named(key, n) in there:
             found.append(("retraction", row, at, key, n))
     return found
 
 
-def told(found: list[Change]) -> list[tuple[Any, ...]]:
-    """The same of changes; their numbers count them."""
-    assert [one.number for one in found] == list(range(len(found)))
+def as_tuples(found: list[Change]) -> list[tuple[Any, ...]]:
+    """Return the same fields of changes. Their numbers are consecutive from 0."""
+    assert [change.number for change in found] == list(range(len(found)))
     return [(c.operation, c.row, c.row_number, c.identity, c.occurrence) for c in found]
 
 
@@ -100,15 +100,15 @@ RECORDS = st.lists(
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(before=RECORDS, after=RECORDS, ordered=st.booleans(), chance=st.integers(0, 9))
-def test_what_is_sent_of_a_large_interval_is_what_was_sent_of_a_small_one(
+@given(before=RECORDS, after=RECORDS, ordered=st.booleans(), seed=st.integers(0, 9))
+def test_a_large_interval_is_sent_as_if_it_were_in_memory(
     large: Path,
     before: list[tuple[str, int, int]],
     after: list[tuple[str, int, int]],
     ordered: bool,
-    chance: int,
+    seed: int,
 ) -> None:
-    draw = random.Random(chance)
+    draw = random.Random(seed)
     if ordered:
         before, after = sorted(before), sorted(after)
     values = [draw.randint(0, 1) for _ in range(24)]
@@ -116,8 +116,8 @@ def test_what_is_sent_of_a_large_interval_is_what_was_sent_of_a_small_one(
     new = rows_of(after, n=values[::-1][: len(after)])
     first = replace(publication([]), rows=new)
     again = replace(first, generation=2, instead_of="9" * 32, generation_before=1, rows_before=old)
-    for one in (first, again):
-        assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
+    for pub in (first, again):
+        assert as_tuples(list(changes(pub, LINEAGE))) == in_memory(pub, LINEAGE)
     assert not list(large.iterdir())
 
 
@@ -128,7 +128,7 @@ PARTS = [[("t", 0, n // 2) for n in range(20)], [("t", 1, n // 3) for n in range
     "keys",
     [
         PARTS[0] + PARTS[1],
-        # The files of a plan need not come in the order of their offsets.
+        # The files of a plan are not necessarily in the order of their offsets.
         PARTS[1] + PARTS[0],
         PARTS[0][10:] + PARTS[1] + PARTS[0][:10],
         PARTS[0][:10] + PARTS[1] + PARTS[0][10:],
@@ -142,44 +142,44 @@ def test_rows_in_runs_that_do_not_overlap_need_no_disk(
         raise AssertionError("the local disk was used")
 
     monkeypatch.setattr(DigestTables, "_open", none)
-    one = replace(publication([]), rows=rows_of(keys, n=list(range(len(keys)))))
-    assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
+    pub = replace(publication([]), rows=rows_of(keys, n=list(range(len(keys)))))
+    assert as_tuples(list(changes(pub, LINEAGE))) == in_memory(pub, LINEAGE)
 
 
 OVERLAPPING = [("t", 0, 1), ("t", 0, 2), ("t", 0, 3), ("t", 1, 0), ("t", 0, 2), ("t", 0, 9)]
 
 
-def test_a_run_that_reaches_into_another_one_is_noticed(
+def test_a_run_that_overlaps_another_is_detected(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two files of one range of offsets, as a table with partitions has them: a record may have rows in both."""
-    one = replace(publication([]), rows=rows_of(OVERLAPPING))
-    assert [c.occurrence for c in changes(one, LINEAGE)] == [0, 0, 0, 0, 1, 0]
-    # Without the look at earlier runs it would count as the first one, and be sent under another's key.
+    """A table with partitions has two files for one range of offsets, and a record may have rows in both."""
+    pub = replace(publication([]), rows=rows_of(OVERLAPPING))
+    assert [c.occurrence for c in changes(pub, LINEAGE)] == [0, 0, 0, 0, 1, 0]
+    # Without the check of previous runs it would count as the first, and be sent with the key of another row.
     monkeypatch.setattr(occurrences, "bisect_right", lambda *_: 0)
-    assert [c.occurrence for c in changes(one, LINEAGE)] == [0] * 6
+    assert [c.occurrence for c in changes(pub, LINEAGE)] == [0] * 6
 
 
 @pytest.mark.parametrize(
     "offsets",
     [
-        # A doubled key on both sides of a piece's edge (three rows here), whose run then goes over another one.
+        # A doubled key on both sides of the end of a piece (three rows here), whose run then overlaps another.
         [10, 11, 12, 7, 8, 9, 9, 10, 11],
         [10, 11, 12, 7, 8, 9, 9, 9, 10, 11],
         [10, 11, 12, 7, 8, 9, 9, 13, 14],
     ],
 )
-def test_a_run_that_goes_on_over_the_edge_of_a_piece_is_bounded_as_before(
+def test_a_run_that_continues_over_the_end_of_a_piece_has_the_same_bounds(
     large: Path, offsets: list[int]
 ) -> None:
-    one = replace(publication([]), rows=rows_of([("t", 0, at) for at in offsets]))
-    assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
+    pub = replace(publication([]), rows=rows_of([("t", 0, at) for at in offsets]))
+    assert as_tuples(list(changes(pub, LINEAGE))) == in_memory(pub, LINEAGE)
 
 
 def test_the_lineage_of_a_table_in_its_order_needs_no_disk(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The columns and types that the product itself writes."""
+    """These are the columns and types that the product writes."""
 
     def none(_: DigestTables) -> None:
         raise AssertionError("the local disk was used")
@@ -193,17 +193,17 @@ def test_the_lineage_of_a_table_in_its_order_needs_no_disk(
             for column, cells in zip(pipeline.LINEAGE, values, strict=True)
         }
     )
-    one = replace(publication([]), rows=TableRows(table), identity=names)
-    assert told(list(changes(one, names))) == in_memory(one, names)
+    pub = replace(publication([]), rows=TableRows(table), identity=names)
+    assert as_tuples(list(changes(pub, names))) == in_memory(pub, names)
 
 
-def test_more_runs_than_are_held_are_sorted_on_the_disk(
+def test_more_runs_than_fit_in_memory_are_sorted_on_disk(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(occurrences, "RUNS_MAX", 3)
     keys = PARTS[0] + PARTS[1]
-    one = replace(publication([]), rows=rows_of(keys))
-    assert told(list(changes(one, LINEAGE))) == in_memory(one, LINEAGE)
+    pub = replace(publication([]), rows=rows_of(keys))
+    assert as_tuples(list(changes(pub, LINEAGE))) == in_memory(pub, LINEAGE)
 
 
 @pytest.mark.parametrize(
@@ -217,20 +217,20 @@ def test_more_runs_than_are_held_are_sorted_on_the_disk(
 )
 def test_identities_of_any_type_are_counted(large: Path, values: list[Any]) -> None:
     table = pa.table({"k": values, "n": [1, 2, 3, 4]})
-    one = replace(publication([]), rows=TableRows(table.slice(0, 2), table.slice(2)))
-    found = [c.occurrence for c in changes(one, ("k",))]
+    pub = replace(publication([]), rows=TableRows(table.slice(0, 2), table.slice(2)))
+    found = [c.occurrence for c in changes(pub, ("k",))]
     assert found == [sum(repr(v) == repr(w) for w in values[:at]) for at, v in enumerate(values)]
 
 
-def test_keys_of_calls_are_the_same_however_they_are_counted(
+def test_keys_of_calls_are_the_same_in_memory_and_on_disk(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An output that was begun by a process that held all in memory goes on in one that does not."""
+    """A publication that one process began in memory is completed by a process that uses the disk."""
     old, new = (
         [{"k": k, "n": 1} for k in "abcab"],
         [{"k": k, "n": n} for n, k in enumerate("bacad")],
     )
-    sendings = (
+    publications = (
         publication(old),
         publication(new, plan=2, generation=2, instead_of=1, before=old),
     )
@@ -238,8 +238,8 @@ def test_keys_of_calls_are_the_same_however_they_are_counted(
     def found() -> list[Any]:
         return [
             (e.number, e.key, e.row_key, e.row_number, e.operation)
-            for one in sendings
-            for e in effects(one, SCOPE, key=(), once=False)
+            for pub in publications
+            for e in effects(pub, SCOPE, key=(), once=False)
         ]
 
     of_large = found()
@@ -249,7 +249,7 @@ def test_keys_of_calls_are_the_same_however_they_are_counted(
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         (["b", "a", "c", "a", "b"], r"rows 1 and 3 have one key \(k='a'\)"),
         (["b", "a", None, "a"], r"row 2 has no value in its key column 'k'"),
@@ -257,22 +257,22 @@ def test_keys_of_calls_are_the_same_however_they_are_counted(
     ],
 )
 def test_a_doubled_key_is_found_in_a_large_interval(
-    large: Path, values: list[Any], said: str
+    large: Path, values: list[Any], message: str
 ) -> None:
-    one = publication([{"k": value} for value in values])
-    if said:
-        with pytest.raises(OutputRefused, match=said):
-            check_keys(one, ["k"])
+    pub = publication([{"k": value} for value in values])
+    if message:
+        with pytest.raises(OutputRefused, match=message):
+            check_keys(pub, ["k"])
     else:
-        check_keys(one, ["k"])
+        check_keys(pub, ["k"])
     assert not list(large.iterdir())
 
 
 # ---------------------------------------------------------------- memory
 
 
-class Made:
-    """Rows that are made when they are read. `shuffled`: no two neighbours are in order."""
+class GeneratedRows:
+    """Rows that are generated when they are read. `shuffled`: no two neighbours are in order."""
 
     def __init__(self, count: int, *, shuffled: bool = False, value: int = 0) -> None:
         self.count, self.shuffled, self.value = count, shuffled, value
@@ -293,16 +293,16 @@ class Made:
 
 
 def sent_of(count: int, *, shuffled: bool, before: bool) -> None:
-    one = replace(publication([]), rows=Made(count, shuffled=shuffled), identity=LINEAGE)
+    pub = replace(publication([]), rows=GeneratedRows(count, shuffled=shuffled), identity=LINEAGE)
     if before:
-        was = Made(count, shuffled=shuffled, value=1)
-        one = replace(one, instead_of="9" * 32, generation_before=1, rows_before=was)
-    with closing(changes(one, LINEAGE)) as found:
+        was = GeneratedRows(count, shuffled=shuffled, value=1)
+        pub = replace(pub, instead_of="9" * 32, generation_before=1, rows_before=was)
+    with closing(changes(pub, LINEAGE)) as found:
         assert sum(1 for _ in found) == count
 
 
 def checked(count: int) -> None:
-    check_keys(replace(publication([]), rows=Made(count, shuffled=True)), ["at"])
+    check_keys(replace(publication([]), rows=GeneratedRows(count, shuffled=True)), ["at"])
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_memory_does_not_grow_with_the_rows(
         monkeypatch.setattr(module, "HELD", 500)
     monkeypatch.setattr(spill, "BATCH", 500)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    work(1_000)  # what is loaded and cached once
+    work(1_000)  # loads and caches what is used once
     peaks = []
     for count in (2_000, 8_000):
         gc.collect()
@@ -329,16 +329,16 @@ def test_memory_does_not_grow_with_the_rows(
         work(count)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    # A dict of digests takes 101 bytes for each of the 6,000 rows more.
+    # A dict of digests would take 101 bytes for each of the 6,000 additional rows.
     assert peaks[1] - peaks[0] < 200_000, peaks
 
 
 # ---------------------------------------------------------------- the folder
 
 
-def test_the_folder_is_gone_when_a_sending_ends_early(large: Path) -> None:
-    one = replace(publication([]), rows=rows_of(OVERLAPPING * 3))
-    found = changes(one, LINEAGE)
+def test_the_folder_is_removed_if_a_publication_ends_early(large: Path) -> None:
+    pub = replace(publication([]), rows=rows_of(OVERLAPPING * 3))
+    found = changes(pub, LINEAGE)
     for _ in range(7):
         next(found)
     assert len(list(large.iterdir())) == 1
@@ -353,9 +353,9 @@ def test_the_folder_of_a_killed_process_is_removed_and_that_of_a_live_one_is_kep
     for folder in (dead, alive):
         (folder / "files").mkdir(parents=True)
         (folder / "lock").write_bytes(b"")
-    with (alive / "lock").open("rb") as held, DigestTables() as one:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        one.count("rows", [b"0" * 16])
+    with (alive / "lock").open("rb") as lock, DigestTables() as tables:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        tables.count("rows", [b"0" * 16])
         assert len(list(large.iterdir())) == 2
         assert alive.exists()
         assert not dead.exists()
@@ -368,15 +368,15 @@ def test_an_empty_folder_of_a_process_that_died_early_is_removed_and_a_new_one_i
     for folder in (old, new):
         folder.mkdir()
     os.utime(old, (0, 0))
-    with DigestTables() as one:
-        one.count("rows", [b"0" * 16])
+    with DigestTables() as tables:
+        tables.count("rows", [b"0" * 16])
     assert [left.name for left in large.iterdir()] == [new.name]
 
 
-def test_a_folder_that_was_removed_before_its_lock_was_held_is_made_again(
+def test_a_folder_removed_before_it_was_locked_is_created_again(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process takes the new folder for abandoned between the making of the lock file and the lock."""
+    """Another process treats the new folder as abandoned between the creation of the lock file and the lock."""
     real, taken = fcntl.flock, []
 
     def late(file: Any, how: int) -> None:
@@ -386,30 +386,30 @@ def test_a_folder_that_was_removed_before_its_lock_was_held_is_made_again(
         real(file, how)
 
     monkeypatch.setattr(spill.fcntl, "flock", late)
-    with DigestTables() as one:
-        one.count("rows", [b"0" * 16, b"0" * 16])
-        assert one.counted("rows", 0, 2) == {1: 1}
+    with DigestTables() as tables:
+        tables.count("rows", [b"0" * 16, b"0" * 16])
+        assert tables.counted("rows", 0, 2) == {1: 1}
     assert taken
 
 
-def test_free_space_is_that_of_the_disk_also_where_the_folder_is_gone(tmp_path: Path) -> None:
+def test_free_space_is_that_of_the_disk_even_if_the_folder_is_gone(tmp_path: Path) -> None:
     assert spill._free(tmp_path / "gone" / "too") > 0
 
 
 @pytest.mark.parametrize(("free", "error"), [(0, ScratchFull), (1 << 40, OutputUnavailable)])
-def test_a_disk_that_takes_no_more_is_named_with_what_to_do(
+def test_a_full_local_disk_is_an_error_with_a_hint(
     large: Path, monkeypatch: pytest.MonkeyPatch, free: int, error: type[Exception]
 ) -> None:
-    """DuckDB is given a folder that takes nothing, and less memory than the digests need."""
+    """DuckDB gets a folder that it cannot write to, and less memory than the digests need."""
     monkeypatch.setattr(spill, "_free", lambda _: free)
     monkeypatch.setattr(spill, "MEMORY", "1MB")
     monkeypatch.setattr(spill, "BATCH", 65_536)
-    with DigestTables() as one:
-        one._open()
-        assert one._folder is not None
-        (one._folder / "files").write_text("no folder")
+    with DigestTables() as tables:
+        tables._open()
+        assert tables._folder is not None
+        (tables._folder / "files").write_text("no folder")
         with pytest.raises(error, match=r"on the local disk") as caught:
-            one.count("rows", (n.to_bytes(16, "big") for n in range(300_000)))
+            tables.count("rows", (n.to_bytes(16, "big") for n in range(300_000)))
     assert isinstance(caught.value.__cause__, duckdb.Error)
     assert "TMPDIR" in str(caught.value)
     assert not list(large.iterdir())

@@ -1,4 +1,4 @@
-"""A table is declared without its driver, and its connection is found by name: nothing here speaks to a server."""
+"""A table is declared without its driver, and its connection is found by name. No test here connects to a server."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tallystick.outputs.postgres.session import in_words
 from tallystick.outputs.postgres.table import PostgresTable, history_of, owner_of
 from tallystick.pipeline.outputs import planned
 from tallystick.store.memory import MemoryStore
-from unit.outputs.sendings import SCOPE, publication
+from unit.outputs.publications import SCOPE, publication
 
 CANARY = "canary/of+a/secret"
-WORDS = '{"host": "db", "dbname": "flights", "user": "replay", "password": "canary/of+a/secret"}'
+SETTINGS = '{"host": "db", "dbname": "flights", "user": "replay", "password": "canary/of+a/secret"}'
 
 
-def declared(**how: Any) -> PostgresOutput:
-    """An output of the test's own."""
-    words = {"name": "feed", "table": "events", "into": "public.Events", "key": ["k"]}
-    return PostgresOutput(**{**words, **how})
+def declared(**options: Any) -> PostgresOutput:
+    """Return an output with these options."""
+    defaults = {"name": "feed", "table": "events", "into": "public.Events", "key": ["k"]}
+    return PostgresOutput(**{**defaults, **options})
 
 
 def test_a_declaration_names_its_target_without_secrets() -> None:
-    one = declared(postgres="main", key=["a", "b"])
-    assert one.target == "postgres:main/public.Events"
-    assert planned(one).target == one.target
-    assert (one.key, one.schema_and_table, one.replaced) == (
+    output = declared(postgres="main", key=["a", "b"])
+    assert output.target == "postgres:main/public.Events"
+    assert planned(output).target == output.target
+    assert (output.key, output.schema_and_table, output.replaced) == (
         ("a", "b"),
         ("public", "Events"),
         "compensate",
@@ -45,7 +45,7 @@ def test_a_declaration_names_its_target_without_secrets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("options", "message"),
     [
         ({"into": "events"}, "output feed: into='events' is no schema and table"),
         ({"into": 'public."a"'}, "is no schema and table"),
@@ -59,9 +59,11 @@ def test_a_declaration_names_its_target_without_secrets() -> None:
         ({"replaced": "correct"}, "replaced='correct' is not what a table can do"),
     ],
 )
-def test_what_is_not_allowed_is_told_with_the_declaration(how: dict[str, Any], told: str) -> None:
-    with pytest.raises(InvalidPipeline, match=told):
-        declared(**how)
+def test_an_invalid_declaration_is_refused_with_the_reason(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidPipeline, match=message):
+        declared(**options)
 
 
 def test_a_dag_file_loads_no_driver() -> None:
@@ -80,7 +82,7 @@ def test_a_dag_file_loads_no_driver() -> None:
     assert run.stdout.strip() == "[]"
 
 
-def test_where_the_driver_is_not_installed_the_output_says_so_and_the_commit_is_not_harmed(
+def test_an_output_without_its_driver_fails_with_a_hint_and_the_commit_is_not_harmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "tallystick.outputs.postgres.table", None)
@@ -99,10 +101,10 @@ def test_where_the_driver_is_not_installed_the_output_says_so_and_the_commit_is_
 
 
 def opened() -> Any:
-    """The output, as a task opens it."""
+    """Return the output, opened as a task opens it."""
 
     def never(kind: type[Settings], name: str) -> Any:
-        pytest.fail(f"nothing is connected yet, and {kind.KIND} {name} was asked for")
+        pytest.fail(f"{kind.KIND} {name} was requested before anything connects")
 
     return open_output(declared(), settings=never, store=MemoryStore())
 
@@ -114,7 +116,7 @@ def test_opening_connects_nothing() -> None:
     output.close()
 
 
-def test_names_in_the_database_are_one_per_lake_pipeline_and_output() -> None:
+def test_names_in_the_database_differ_by_lake_pipeline_and_output() -> None:
     owner = owner_of(SCOPE, "feed")
     other = owner_of(type(SCOPE)(lake="memory://other", pipeline="small"), "feed")
     assert owner == "small.feed.bec12341221a"
@@ -125,25 +127,29 @@ def test_names_in_the_database_are_one_per_lake_pipeline_and_output() -> None:
 # ---------------------------------------------------------------- connections
 
 
-def test_a_connection_is_found_in_the_environment_then_in_the_secrets_folder_then_otherwise(
+def test_a_connection_is_read_from_environment_then_secrets_folder_then_fallback(
     tmp_path: Path,
 ) -> None:
     assert env_name(PostgresSettings, "my-main_2") == "TALLYSTICK_POSTGRES_MY_MAIN_2"
-    otherwise = {"host": "c", "dbname": "d", "user": "u"}
+    fallback = {"host": "c", "dbname": "d", "user": "u"}
     folder = {"TALLYSTICK_SECRETS_DIR": str(tmp_path)}
-    assert resolve(PostgresSettings, "main", environ=folder, fallback=otherwise).host == "c"
-    # A Kafka connection's file of the same name is another one.
+    assert resolve(PostgresSettings, "main", environ=folder, fallback=fallback).host == "c"
+    # The file of a Kafka connection with the same name is not read.
     (tmp_path / "main.json").write_text('{"bootstrap_servers": "a:1"}')
     file = tmp_path / "postgres.main.json"
-    file.write_text(WORDS.replace('"db"', '"file"'))
+    file.write_text(SETTINGS.replace('"db"', '"file"'))
     file.chmod(0o600)
-    assert resolve(PostgresSettings, "main", environ=folder, fallback=otherwise).host == "file"
-    environ = folder | {"TALLYSTICK_POSTGRES_MAIN": WORDS}
-    found = resolve(PostgresSettings, "main", environ=environ, fallback=otherwise)
-    assert (found.host, found.endpoint, found.secrets()) == ("db", "flights on db:5432", (CANARY,))
+    assert resolve(PostgresSettings, "main", environ=folder, fallback=fallback).host == "file"
+    environ = folder | {"TALLYSTICK_POSTGRES_MAIN": SETTINGS}
+    settings = resolve(PostgresSettings, "main", environ=environ, fallback=fallback)
+    assert (settings.host, settings.endpoint, settings.secrets()) == (
+        "db",
+        "flights on db:5432",
+        (CANARY,),
+    )
 
 
-def test_one_that_is_nowhere_is_told_with_the_places() -> None:
+def test_an_undefined_connection_is_refused_with_the_places_that_were_read() -> None:
     with pytest.raises(SettingsError) as caught:
         resolve(PostgresSettings, "main", environ={})
     assert caught.value.message == (
@@ -154,37 +160,39 @@ def test_one_that_is_nowhere_is_told_with_the_places() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         ("{", "the value is not a JSON object"),
         ('{"host": "a", "host": "b"}', "with each key once"),
         ('{"dbname": "d", "user": "u"}', "host is missing or empty"),
-        (WORDS.replace('"db"', f'"postgres://u:{CANARY}@db"'), "host is not a host's name"),
-        (WORDS.replace("password", "options"), "'options' is not a setting"),
+        (SETTINGS.replace('"db"', f'"postgres://u:{CANARY}@db"'), "host is not a host's name"),
+        (SETTINGS.replace("password", "options"), "'options' is not a setting"),
         (
-            WORDS.replace('"host"', '"port": "5432", "host"'),
+            SETTINGS.replace('"host"', '"port": "5432", "host"'),
             "port: expected an integer, found a string",
         ),
-        (WORDS.replace('"host"', '"port": 70000, "host"'), "port 70000 is out of bounds"),
-        (WORDS.replace('"host"', '"sslmode": "yes", "host"'), "sslmode 'yes' is unknown"),
-        (WORDS.replace('"host"', '"sslkey": "k", "host"'), "given without sslcert"),
+        (SETTINGS.replace('"host"', '"port": 70000, "host"'), "port 70000 is out of bounds"),
+        (SETTINGS.replace('"host"', '"sslmode": "yes", "host"'), "sslmode 'yes' is unknown"),
+        (SETTINGS.replace('"host"', '"sslkey": "k", "host"'), "given without sslcert"),
         (
-            WORDS.replace('"host"', '"lock_timeout_s": 0, "host"'),
+            SETTINGS.replace('"host"', '"lock_timeout_s": 0, "host"'),
             "lock_timeout_s 0 is out of bounds",
         ),
     ],
 )
-def test_settings_that_do_not_fit_are_told_without_the_secret(text: str, told: str) -> None:
+def test_invalid_settings_are_refused_without_the_secret_in_the_message(
+    text: str, reason: str
+) -> None:
     with pytest.raises(SettingsError) as caught:
         resolve(PostgresSettings, "main", environ={"TALLYSTICK_POSTGRES_MAIN": text})
     assert caught.value.message.startswith("environment variable TALLYSTICK_POSTGRES_MAIN: ")
-    assert told in caught.value.message
+    assert reason in caught.value.message
     assert "canary" not in f"{caught.value}{caught.value.__cause__}{caught.value.__context__}"
 
 
 def test_neither_settings_nor_messages_show_a_password() -> None:
     settings = PostgresSettings(host="h", dbname="d", user="u", password=CANARY)
     assert "canary" not in repr(settings)
-    error = psycopg.OperationalError(f"server said {CANARY}\nin two lines")
-    said = in_words("output feed", "table", error, settings.secrets())
-    assert said.message == "output feed: table: server said *** in two lines."
+    error = psycopg.OperationalError(f"server error {CANARY}\nin two lines")
+    shown = in_words("output feed", "table", error, settings.secrets())
+    assert shown.message == "output feed: table: server error *** in two lines."

@@ -1,4 +1,4 @@
-"""Times that no receiver can read: refused before anything leaves, by row, column and value."""
+"""Times that no receiver can read: refused before anything is sent, with row, column and value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tallystick.errors import OutputRefused
 from tallystick.outputs.port import Publication
 from tallystick.outputs.times import check_times
-from unit.outputs.sendings import TableRows, publication
+from unit.outputs.publications import TableRows, publication
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
@@ -22,7 +22,7 @@ DAYS = date(1, 1, 1).toordinal() - date(1970, 1, 1).toordinal()
 def with_times(
     kind: pa.DataType, *values: int | None, identity: tuple[str, ...] = ("k",)
 ) -> Publication:
-    """A sending of rows k=r0, r1, ... whose `at` and `also` hold these numbers of their unit."""
+    """Return a publication of rows k=r0, r1, ... with these numbers of their unit in `at` and `also`."""
     numbers = pa.array(values, pa.int32() if pa.types.is_date(kind) else pa.int64())
     times = {"at": numbers.cast(kind), "also": numbers.cast(kind)}
     table = pa.table({"k": [f"r{i}" for i in range(len(values))], **times})
@@ -33,7 +33,7 @@ def with_times(
 @pytest.mark.parametrize(
     ("unit", "scale"), [("us", 1), ("ms", 1_000), ("s", 1_000_000)], ids=["us", "ms", "s"]
 )
-def test_the_years_1_to_9999_pass_to_the_last_unit_and_no_further(
+def test_times_of_the_years_1_to_9999_pass_to_the_last_unit_and_no_others(
     unit: str, scale: int, zone: str | None
 ) -> None:
     kind = pa.timestamp(unit, tz=zone)
@@ -43,7 +43,7 @@ def test_the_years_1_to_9999_pass_to_the_last_unit_and_no_further(
             check_times(with_times(kind, 0, None, value))
 
 
-def test_dates_too() -> None:
+def test_dates_of_the_years_1_to_9999_pass_and_no_others() -> None:
     last = date.max.toordinal() - date(1970, 1, 1).toordinal()
     check_times(with_times(pa.date32(), DAYS, 0, None, last))
     for value in (DAYS - 1, last + 1):
@@ -51,11 +51,11 @@ def test_dates_too() -> None:
             check_times(with_times(pa.date32(), value))
 
 
-def test_nanoseconds_and_other_columns_are_let_pass() -> None:
+def test_nanoseconds_and_other_columns_pass() -> None:
     check_times(with_times(pa.timestamp("ns"), -(2**63) + 1, 2**63 - 1))
     check_times(publication([{"k": "a", "n": 1}]))
 
 
-def test_a_key_that_is_such_a_time_itself_does_not_hide_the_error() -> None:
+def test_a_key_column_with_an_unreadable_time_does_not_hide_the_error() -> None:
     with pytest.raises(OutputRefused, match=r"row 0 \(k='r0', also=\?\) has"):
         check_times(with_times(pa.timestamp("us"), END, identity=("k", "at", "also")))

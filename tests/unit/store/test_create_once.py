@@ -1,4 +1,4 @@
-"""Objects that never change: written until the outcome is certain, whatever reply is lost."""
+"""Objects that never change: written until the outcome is certain, although replies are lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOST = Unknown(because="timeout")
 
 
 class Scripted(MemoryStore):
-    """Each create does and answers as the script has it: `lands`, `lost` (it landed), `never` (it did not), `away`."""
+    """A store whose creates follow a script: `applies`, `lost` (applied), `never` (not applied), `away`, `exists`."""
 
     def __init__(self, script: Iterable[str]) -> None:
         super().__init__("small")
@@ -28,7 +28,7 @@ class Scripted(MemoryStore):
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
         self.tries += 1
-        step = next(self.script, "lands")
+        step = next(self.script, "applies")
         if step == "away":
             raise StoreUnavailable("no connection.", hint="wait.")
         if step == "exists":
@@ -36,7 +36,7 @@ class Scripted(MemoryStore):
         if step == "never":
             return LOST
         outcome = super().create(key, body)
-        return outcome if step == "lands" else LOST
+        return outcome if step == "applies" else LOST
 
 
 def runtime(pauses: list[float]) -> Runtime:
@@ -51,23 +51,25 @@ def runtime(pauses: list[float]) -> Runtime:
 @pytest.mark.parametrize(
     ("script", "tries"),
     [
-        (["lands"], 1),
-        (["lost", "lands"], 2),
-        (["never", "lands"], 2),
-        (["never", "lost", "lands"], 3),
-        (["never", "away", "lands"], 3),
-        (["exists", "lands"], 2),
+        (["applies"], 1),
+        (["lost", "applies"], 2),
+        (["never", "applies"], 2),
+        (["never", "lost", "applies"], 3),
+        (["never", "away", "applies"], 3),
+        (["exists", "applies"], 2),
     ],
 )
-def test_the_bytes_are_there_once_whatever_reply_is_lost(script: list[str], tries: int) -> None:
+def test_the_bytes_are_written_once_although_replies_are_lost(
+    script: list[str], tries: int
+) -> None:
     store = Scripted(script)
     assert create_once(store, KEY, b"{}", runtime=runtime([]))
     found = store.get(KEY)
     assert (found is not None and found.body, store.tries) == (b"{}", tries)
 
 
-@pytest.mark.parametrize("script", [["lands"], ["never", "lands"]])
-def test_other_bytes_are_left_as_they_are(script: list[str]) -> None:
+@pytest.mark.parametrize("script", [["applies"], ["never", "applies"]])
+def test_an_object_with_other_bytes_is_not_changed(script: list[str]) -> None:
     store = Scripted(script)
     MemoryStore.create(store, KEY, b"another writer's")
     assert not create_once(store, KEY, b"{}", runtime=runtime([]))
@@ -82,14 +84,14 @@ def test_a_first_try_that_was_never_sent_leaves_no_doubt() -> None:
 
 
 @pytest.mark.parametrize("answer", ["never", "exists"])
-def test_a_store_without_a_certain_answer_is_asked_as_long_as_it_was_given(answer: str) -> None:
+def test_a_write_without_a_certain_answer_is_retried_until_unknown_s(answer: str) -> None:
     pauses: list[float] = []
     with pytest.raises(OutcomeUnknown, match="has no certain outcome after"):
         create_once(Scripted([answer] * 999), KEY, b"{}", runtime=runtime(pauses), unknown_s=9.0)
     assert 9.0 <= sum(pauses) < 11.0
 
 
-def test_an_upload_has_a_fresh_key_per_try_and_waits_seconds_for_a_store_that_throttles() -> None:
+def test_an_upload_has_a_fresh_key_per_try_and_waits_for_a_throttling_store() -> None:
     pauses: list[float] = []
     store, keys = Scripted(["never"] * (TRIES_MAX - 1)), []
 

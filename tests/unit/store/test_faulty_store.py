@@ -1,4 +1,4 @@
-"""The store that fails on purpose fails as announced: each fault, what lands, and what the caller is told."""
+"""FaultyStore: each fault, which writes it applies, and the answer that the caller gets."""
 
 from __future__ import annotations
 
@@ -40,26 +40,26 @@ def body_of(store: MemoryStore, key: str) -> bytes | None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "landed"),
+    ("fault", "is_applied"),
     [(Fault.LOSE_REPLY, True), (Fault.DROP, False), (Fault.CONFLICT, False), (Fault.DELAY, False)],
 )
 def test_a_write_without_an_answer_is_unknown(
-    inner: MemoryStore, fault: Fault, landed: bool
+    inner: MemoryStore, fault: Fault, is_applied: bool
 ) -> None:
     store = FaultyStore(inner, script({0: fault, 1: fault}))
     assert isinstance(store.create("a", b"one"), Unknown)
-    assert (body_of(inner, "a") == b"one") is landed
+    assert (body_of(inner, "a") == b"one") is is_applied
     root = applied(inner.create("root", b"one"))
     assert isinstance(store.replace("root", b"two", expected=root), Unknown)
-    assert (body_of(inner, "root") == b"two") is landed
+    assert (body_of(inner, "root") == b"two") is is_applied
 
 
-def test_a_delayed_write_is_judged_when_it_lands(inner: MemoryStore) -> None:
+def test_the_condition_of_a_delayed_write_is_checked_when_it_is_applied(inner: MemoryStore) -> None:
     root = applied(inner.create("root", b"one"))
     store = FaultyStore(inner, script({0: Fault.DELAY, 1: Fault.DELAY}))
     assert isinstance(store.replace("root", b"late", expected=root), Unknown)
     assert isinstance(store.create("slot", b"late"), Unknown)
-    assert [(held.call.key, held.body) for held in store.held] == [
+    assert [(write.call.key, write.body) for write in store.held] == [
         ("root", b"late"),
         ("slot", b"late"),
     ]
@@ -72,7 +72,9 @@ def test_a_delayed_write_is_judged_when_it_lands(inner: MemoryStore) -> None:
         store.release()
 
 
-def test_a_delayed_file_carries_what_was_sent(inner: MemoryStore, tmp_path: Path) -> None:
+def test_a_delayed_file_has_the_bytes_at_the_time_of_the_call(
+    inner: MemoryStore, tmp_path: Path
+) -> None:
     file = tmp_path / "part"
     file.write_bytes(b"sent")
     store = FaultyStore(inner, script({0: Fault.DELAY}))
@@ -82,7 +84,7 @@ def test_a_delayed_file_carries_what_was_sent(inner: MemoryStore, tmp_path: Path
     assert body_of(inner, "a") == b"sent"
 
 
-def test_a_duplicated_write_tells_the_second_answer(inner: MemoryStore) -> None:
+def test_a_duplicated_write_returns_the_second_answer(inner: MemoryStore) -> None:
     store = FaultyStore(inner, script({0: Fault.DUPLICATE, 1: Fault.DUPLICATE}))
     assert store.create("a", b"one") == NotApplied(because="exists")
     found = inner.get("a")
@@ -92,13 +94,15 @@ def test_a_duplicated_write_tells_the_second_answer(inner: MemoryStore) -> None:
     assert body_of(inner, "a") == b"two"
 
 
-def test_an_echo_is_answered_and_lands_again_only_if_its_condition_holds() -> None:
+def test_an_echo_is_answered_and_applied_again_only_if_its_condition_is_true() -> None:
     by_content = MemoryStore(content_etags=True)
     for inner, again in ((MemoryStore(), False), (by_content, True)):
         first = applied(inner.create("root", b"A"))
         store = FaultyStore(inner, script({0: Fault.ECHO}))
         second = applied(store.replace("root", b"B", expected=first))
-        applied(store.replace("root", b"A", expected=second))  # what our unique bodies never do
+        applied(
+            store.replace("root", b"A", expected=second)
+        )  # never happens in the product: its bodies are unique
         assert isinstance(store.release(), Applied) is again
         assert body_of(inner, "root") == (b"B" if again else b"A")
 
@@ -118,7 +122,7 @@ def test_an_unavailable_store_is_never_reached(inner: MemoryStore) -> None:
     assert [*inner.list("")] == []
 
 
-def test_a_deletion_can_take_effect_unheard(inner: MemoryStore) -> None:
+def test_a_deletion_can_take_effect_without_an_answer(inner: MemoryStore) -> None:
     inner.create("a", b"x")
     store = FaultyStore(inner, script({0: Fault.LOSE_REPLY}))
     with pytest.raises(StoreUnavailable):
@@ -127,16 +131,16 @@ def test_a_deletion_can_take_effect_unheard(inner: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "landed"), [(Fault.KILL_BEFORE, False), (Fault.KILL_AFTER, True)]
+    ("fault", "is_applied"), [(Fault.KILL_BEFORE, False), (Fault.KILL_AFTER, True)]
 )
 def test_a_killed_caller_makes_no_further_call(
-    inner: MemoryStore, fault: Fault, landed: bool
+    inner: MemoryStore, fault: Fault, is_applied: bool
 ) -> None:
     store = FaultyStore(inner, script({1: fault}))
     store.get("a")
     with pytest.raises(Killed):
         store.create("a", b"x")
-    assert (inner.get("a") is not None) is landed
+    assert (inner.get("a") is not None) is is_applied
     for call in (
         lambda: store.get("a"),
         lambda: store.create("b", b"x"),
@@ -144,16 +148,16 @@ def test_a_killed_caller_makes_no_further_call(
     ):
         with pytest.raises(Killed, match="is dead"):
             call()
-    assert (inner.get("a") is not None) is landed
+    assert (inner.get("a") is not None) is is_applied
     assert len(store.calls) == 2
 
 
-def test_a_kill_is_not_caught_by_those_who_catch_errors() -> None:
+def test_killed_is_not_an_exception_that_code_catches() -> None:
     assert not issubclass(Killed, Exception)
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_a_scripted_fault_that_means_nothing_for_the_call_is_an_error(
+def test_a_scripted_fault_that_does_not_apply_to_the_call_is_an_error(
     inner: MemoryStore, fault: Fault
 ) -> None:
     store = FaultyStore(inner, script({0: fault}))
@@ -165,7 +169,7 @@ def test_a_scripted_fault_that_means_nothing_for_the_call_is_an_error(
             store.get("a")
 
 
-def test_what_fired_is_told(inner: MemoryStore) -> None:
+def test_fired_faults_are_recorded(inner: MemoryStore) -> None:
     store = FaultyStore(inner, script({1: Fault.DROP, 7: Fault.DROP}))
     store.create("a", b"x")
     store.create("b", b"x")
@@ -179,19 +183,19 @@ def trace(seed: int, rate: float) -> list[str]:
         MemoryStore(),
         seeded(seed, rate=rate, faults=set(Fault) - {Fault.KILL_BEFORE, Fault.KILL_AFTER}),
     )
-    told: list[str] = []
+    results: list[str] = []
     for number in range(60):
         try:
             outcome: Outcome | object = (
                 store.create(f"k{number % 7}", b"x") if number % 3 else store.get("k1")
             )
-            told.append(repr(outcome))
+            results.append(repr(outcome))
         except StoreUnavailable as error:
-            told.append(str(error))
-    return told
+            results.append(str(error))
+    return results
 
 
-def test_one_seed_gives_one_history() -> None:
+def test_the_same_seed_gives_the_same_history() -> None:
     assert trace(1, 0.5) == trace(1, 0.5)
     assert trace(1, 0.5) != trace(2, 0.5)
     assert trace(3, 0.0) == trace(4, 0.0)
@@ -209,16 +213,16 @@ def test_seeded_faults_fit_their_calls_and_come_at_their_rate() -> None:
     assert no_faults(Call(index=0, verb="get", key="a")) is None
 
 
-class ChecksThenActs(MemoryStore):
-    """The broken store that the race suite must catch: all writers look, and only then does any of them write."""
+class ChecksThenWrites(MemoryStore):
+    """A broken store that the race suite must detect: all writers check, and only then do they write."""
 
     def __init__(self, writers: int) -> None:
         super().__init__()
-        self._everybody_looked = threading.Barrier(writers, timeout=30)
+        self._all_checked = threading.Barrier(writers, timeout=30)
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
         found = self.get(key)
-        self._everybody_looked.wait()
+        self._all_checked.wait()
         if found is not None:
             return NotApplied(because="exists")
         self.delete([key])
@@ -226,18 +230,18 @@ class ChecksThenActs(MemoryStore):
         return Applied(etag=ETag('"mine"'))
 
 
-def test_the_race_suite_catches_a_store_that_checks_and_then_acts() -> None:
+def test_the_race_suite_detects_a_store_that_checks_and_then_writes() -> None:
     suite = StoreRaceContract()
     with pytest.raises(
         AssertionError, match=f"{suite.creators} of {suite.creators} creates were applied"
     ):
         suite.test_a_create_race_has_one_winner_and_the_winners_bytes(
-            ChecksThenActs(suite.creators)
+            ChecksThenWrites(suite.creators)
         )
 
 
-class ForgetsWrites(MemoryStore):
-    """The broken store that the counter must catch: every tenth replace is acknowledged and not done."""
+class LosesWrites(MemoryStore):
+    """A broken store that the counter must detect: every tenth replace is acknowledged and not applied."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,6 +254,6 @@ class ForgetsWrites(MemoryStore):
         return super().replace(key, body, expected=expected)
 
 
-def test_the_race_suite_catches_a_store_that_forgets_an_acknowledged_write() -> None:
+def test_the_race_suite_detects_a_store_that_loses_an_acknowledged_write() -> None:
     with pytest.raises(AssertionError, match="acknowledged, and the counter holds"):
-        StoreRaceContract().test_no_acknowledged_increment_is_lost(ForgetsWrites())
+        StoreRaceContract().test_no_acknowledged_increment_is_lost(LosesWrites())

@@ -1,4 +1,4 @@
-"""URIs of lake roots and keys below them: one allow-list, and a message that names the rule."""
+"""Lake URIs and the keys below them: one allow-list, and a message that names the rule."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tallystick.store.open import open_store
         (f"s3://{'b' * 63}/{'p' * 255}", "b" * 63, "p" * 255),
     ],
 )
-def test_a_lake_root_is_bucket_and_prefix(uri: str, bucket: str, prefix: str) -> None:
+def test_a_lake_uri_is_bucket_and_prefix(uri: str, bucket: str, prefix: str) -> None:
     address = parse_s3_uri(uri)
     assert (address.bucket, address.prefix) == (bucket, prefix)
     assert address.uri == uri.removesuffix("/")
@@ -71,7 +71,7 @@ def test_a_lake_root_is_bucket_and_prefix(uri: str, bucket: str, prefix: str) ->
         (f"s3://lake/{'p/' * 250}p", "more than 400 bytes"),
     ],
 )
-def test_a_lake_root_that_clients_could_read_differently_is_refused(uri: str, rule: str) -> None:
+def test_a_lake_uri_that_clients_could_read_differently_is_refused(uri: str, rule: str) -> None:
     with pytest.raises(InvalidPipeline) as raised:
         parse_s3_uri(uri)
     assert rule in raised.value.message
@@ -79,7 +79,7 @@ def test_a_lake_root_that_clients_could_read_differently_is_refused(uri: str, ru
     assert "s3://lake/flights" in raised.value.hint
 
 
-def test_a_lake_root_with_an_at_may_hold_a_key_and_is_not_repeated() -> None:
+def test_a_lake_uri_with_an_at_may_contain_a_secret_and_is_not_repeated() -> None:
     with pytest.raises(InvalidPipeline, match="a lake root with an @ is not allowed") as raised:
         parse_s3_uri("s3://lake/fl@ghts")
     assert "fl@ghts" not in str(raised.value)
@@ -109,12 +109,12 @@ def test_a_key_is_measured_in_bytes() -> None:
 
 
 def test_memory_stores_are_shared_by_name() -> None:
-    one = open_store("memory://shared-by-name")
-    one.create("a", b"x")
-    assert isinstance(one, MemoryStore)
-    assert open_store("memory://shared-by-name").get("a") == one.get("a")
+    store = open_store("memory://shared-by-name")
+    store.create("a", b"x")
+    assert isinstance(store, MemoryStore)
+    assert open_store("memory://shared-by-name").get("a") == store.get("a")
     assert open_store("memory://another-name").get("a") is None
-    assert one.uri == "memory://shared-by-name"
+    assert store.uri == "memory://shared-by-name"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_memory_stores_are_shared_by_name() -> None:
         "https://lake.s3.amazonaws.com/",
     ],
 )
-def test_other_stores_are_refused_with_what_to_write_instead(uri: str) -> None:
+def test_other_stores_are_refused_with_a_hint(uri: str) -> None:
     with pytest.raises(
         InvalidPipeline, match=r"begins with neither s3:// nor memory://.*AWS_ENDPOINT_URL_S3"
     ):

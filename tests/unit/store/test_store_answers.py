@@ -1,4 +1,4 @@
-"""The table from answers to what they prove, row by row."""
+"""The table of S3 answers and their verdicts, row by row."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ ANSWERS = [
 def refusal(status: int, code: str) -> ClientError:
     return ClientError(
         {
-            "Error": {"Code": code, "Message": "told"},
+            "Error": {"Code": code, "Message": "text"},
             "ResponseMetadata": {"HTTPStatusCode": status},
         },  # type: ignore[typeddict-item]
         "PutObject",
@@ -89,19 +89,19 @@ def refusal(status: int, code: str) -> ClientError:
 
 
 @pytest.mark.parametrize(("status", "code", "verdict"), ANSWERS)
-def test_an_answer_proves(status: int, code: str, verdict: Verdict) -> None:
+def test_each_answer_has_its_verdict(status: int, code: str, verdict: Verdict) -> None:
     assert judge(refusal(status, code)).verdict is verdict
 
 
-def test_every_row_of_the_table_is_tried() -> None:
-    tried = {(status, code) for status, code, _ in ANSWERS}
+def test_every_row_of_the_table_is_covered() -> None:
+    covered = {(status, code) for status, code, _ in ANSWERS}
     for row in TABLE:
-        named = row.codes or {code for status, code in tried if status == row.status}
-        assert {(row.status, code) for code in named} <= tried
-        assert named
+        codes = row.codes or {code for status, code in covered if status == row.status}
+        assert {(row.status, code) for code in codes} <= covered
+        assert codes
 
 
-def test_only_412_and_no_such_key_prove_that_a_write_did_not_land() -> None:
+def test_only_412_and_no_such_key_prove_that_a_write_did_not_apply() -> None:
     proofs = {
         (status, code)
         for status in range(100, 600)
@@ -152,7 +152,9 @@ REFUSED_CERTIFICATE = Exception(ssl.SSLCertVerificationError(1, "certificate ver
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.name,
 )
-def test_a_failure_without_an_answer_proves(error: BotoCoreError, verdict: Verdict) -> None:
+def test_each_error_without_an_answer_has_its_verdict(
+    error: BotoCoreError, verdict: Verdict
+) -> None:
     answer = judge(error)
     assert answer == S3Answer(verdict=verdict, text=type(error).__name__)
 
@@ -161,7 +163,7 @@ def test_an_answer_that_cannot_be_parsed_proves_nothing() -> None:
     assert judge(ResponseParserError("invalid XML")).verdict is Verdict.UNKNOWN
 
 
-def test_an_answer_is_called_by_status_and_code_only() -> None:
+def test_the_text_of_an_answer_is_status_and_code_only() -> None:
     assert judge(refusal(503, "SlowDown")).text == "HTTP 503 SlowDown"
     assert judge(refusal(404, "404")).text == "HTTP 404"
     assert judge(refusal(403, "key AKIA is unknown\n")).text == "HTTP 403 (odd code)"
@@ -185,7 +187,7 @@ ERRORS: dict[Verdict, type[TallystickError]] = {
 
 
 @pytest.mark.parametrize("verdict", Verdict)
-def test_each_verdict_has_an_error_that_says_where_and_what_to_do(verdict: Verdict) -> None:
+def test_each_verdict_has_an_error_with_the_address_and_a_hint(verdict: Verdict) -> None:
     answer = S3Answer(verdict=verdict, text="HTTP 999 Odd")
     error = explain(answer, action="read 'a'", bucket="lake", endpoint_url="http://127.0.0.1:9000")
     assert type(error) is ERRORS[verdict]

@@ -1,4 +1,4 @@
-"""The policies of docs/how-to/set-up-s3.md allow what our clients ask for, and no more."""
+"""The policies of docs/how-to/set-up-s3.md allow the requests of each client, and no others."""
 
 from __future__ import annotations
 
@@ -25,50 +25,54 @@ OBJECTS = (keys.ROOT, *(f"{prefix}x" for prefix in PREFIXES))
 
 
 def documents() -> list[Any]:
-    """What the page shows as JSON, in its order."""
+    """Return the JSON blocks of the page, in order."""
     return [*map(json.loads, re.findall(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL))]
 
 
 def policies() -> dict[str, Any]:
-    """The three policies in the order of the page."""
-    found = [one for one in documents() if "Statement" in one]
-    return dict(zip(("writer", "reader", "gc"), found, strict=True))
+    """Return the three policies in the order of the page."""
+    with_statements = [document for document in documents() if "Statement" in document]
+    return dict(zip(("writer", "reader", "gc"), with_statements, strict=True))
 
 
 def allows(policy: Any, action: str, key: str) -> bool:
     for statement in policy["Statement"]:
         actions, resources = (
-            [one] if isinstance(one := statement[name], str) else one
+            [value] if isinstance(value := statement[name], str) else value
             for name in ("Action", "Resource")
         )
-        named = (fnmatchcase(f"arn:aws:s3:::BUCKET/PREFIX/{key}", one) for one in resources)
-        if statement["Effect"] == "Allow" and action in actions and any(named):
+        matches = (
+            fnmatchcase(f"arn:aws:s3:::BUCKET/PREFIX/{key}", pattern) for pattern in resources
+        )
+        if statement["Effect"] == "Allow" and action in actions and any(matches):
             return True
     return False
 
 
-@pytest.mark.parametrize("who", ["writer", "reader", "gc"])
-def test_everybody_reads_and_lists(who: str) -> None:
-    policy = policies()[who]
+@pytest.mark.parametrize("role", ["writer", "reader", "gc"])
+def test_every_policy_allows_read_and_list(role: str) -> None:
+    policy = policies()[role]
     assert all(allows(policy, "s3:GetObject", key) for key in OBJECTS)
-    (listing,) = (one for one in policy["Statement"] if one["Action"] == "s3:ListBucket")
+    (listing,) = (
+        statement for statement in policy["Statement"] if statement["Action"] == "s3:ListBucket"
+    )
     assert listing["Resource"] == "arn:aws:s3:::BUCKET"
 
 
-def test_only_writers_write_and_the_probe_is_theirs() -> None:
-    for who, policy in policies().items():
+def test_only_writer_and_gc_may_write_and_probe() -> None:
+    for role, policy in policies().items():
         may = [allows(policy, "s3:PutObject", key) for key in (*OBJECTS, ".probe/x")]
-        assert set(may) == {who != "reader"}, who
-        assert allows(policy, "s3:DeleteObject", ".probe/x") == (who != "reader"), who
+        assert set(may) == {role != "reader"}, role
+        assert allows(policy, "s3:DeleteObject", ".probe/x") == (role != "reader"), role
 
 
-def test_a_writer_of_data_files_may_abort_its_uploads_and_a_rule_drops_the_others() -> None:
+def test_a_writer_may_abort_its_uploads_and_a_rule_removes_the_others() -> None:
     may = {
-        who: allows(policy, "s3:AbortMultipartUpload", f"{keys.TABLES_PREFIX}x")
-        for who, policy in policies().items()
+        role: allows(policy, "s3:AbortMultipartUpload", f"{keys.TABLES_PREFIX}x")
+        for role, policy in policies().items()
     }
     assert may == {"writer": True, "reader": False, "gc": False}
-    (rules,) = (one["Rules"] for one in documents() if "Rules" in one)
+    (rules,) = (document["Rules"] for document in documents() if "Rules" in document)
     (rule,) = rules
     assert rule.pop("AbortIncompleteMultipartUpload") == {"DaysAfterInitiation": 1}
     assert rule.pop("Filter") == {"Prefix": "PREFIX/"}
@@ -76,9 +80,9 @@ def test_a_writer_of_data_files_may_abort_its_uploads_and_a_rule_drops_the_other
 
 
 def test_a_writer_deletes_nothing_of_a_lake_and_gc_never_the_root_or_a_record() -> None:
-    found = policies()
+    by_name = policies()
     for key in OBJECTS:
-        assert not allows(found["writer"], "s3:DeleteObject", key)
-        assert not allows(found["reader"], "s3:DeleteObject", key)
-        kept = key == keys.ROOT or key.startswith(keys.COMMITS_PREFIX)
-        assert allows(found["gc"], "s3:DeleteObject", key) != kept, key
+        assert not allows(by_name["writer"], "s3:DeleteObject", key)
+        assert not allows(by_name["reader"], "s3:DeleteObject", key)
+        protected = key == keys.ROOT or key.startswith(keys.COMMITS_PREFIX)
+        assert allows(by_name["gc"], "s3:DeleteObject", key) != protected, key

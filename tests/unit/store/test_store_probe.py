@@ -1,4 +1,4 @@
-"""The probe passes an honest store and refuses each kind of dishonest one, saying which step gave it away."""
+"""The probe accepts a correct store, and refuses each kind of broken one with the step that failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCRATCH = ".probe/0123"
 
 
 class Overwriting(MemoryStore):
-    """Stands for a server that does not know the conditions: it overwrites and says 200."""
+    """A store like a server that ignores the conditions: it overwrites and answers 200."""
 
     def overwrite(self, key: str, body: bytes) -> Outcome:
         self.delete([key])
@@ -46,7 +46,7 @@ class IgnoresIfMatchOnMissing(Overwriting):
 
 
 class RefusesButWrites(Overwriting):
-    """Says 412 and has written all the same."""
+    """A store that answers 412 although it has written."""
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
         assert isinstance(body, bytes)
@@ -62,14 +62,14 @@ class RefusesEveryReplace(MemoryStore):
 
 
 class KeepsTheTrailer(MemoryStore):
-    """Stores the checksum trailer as a part of the object (boto3#4392)."""
+    """A store that writes the checksum trailer as a part of the object (boto3#4392)."""
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
         assert isinstance(body, bytes)
         return super().create(key, body + b"\r\nx-amz-checksum-crc32:AAAAAA==")
 
 
-class TellsOtherETags(MemoryStore):
+class ReturnsOtherETags(MemoryStore):
     def get(self, key: str) -> Stored | None:
         found = super().get(key)
         return None if found is None else Stored(body=found.body, etag=ETag(found.etag.strip('"')))
@@ -85,7 +85,7 @@ class LacksDeletion(MemoryStore):
         raise StoreRefused("501 for DeleteObjects.", hint="use another store.")
 
 
-def test_an_honest_store_passes_and_keeps_no_scratch() -> None:
+def test_a_correct_store_passes_and_no_scratch_is_left() -> None:
     store = MemoryStore()
     result = prove_conditional_writes(store, scratch=SCRATCH)
     assert (result.uri, result.scratch, result.scratch_left) == ("memory://memory", SCRATCH, False)
@@ -99,7 +99,7 @@ def test_an_honest_store_passes_and_keeps_no_scratch() -> None:
     assert [*store.list("")] == []
 
 
-def test_a_store_that_says_412_for_a_missing_object_passes_too() -> None:
+def test_a_store_that_answers_412_for_a_missing_object_passes() -> None:
     class LikeR2(MemoryStore):
         def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
             outcome = super().replace(key, body, expected=expected)
@@ -110,7 +110,7 @@ def test_a_store_that_says_412_for_a_missing_object_passes_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "asked", "expected", "answered"),
+    ("make", "step", "expected", "answer"),
     [
         (IgnoresIfNoneMatch, "create it again", "refused: exists", "applied"),
         (IgnoresIfMatch, "stale If-Match", "refused: changed", "applied"),
@@ -123,31 +123,31 @@ def test_a_store_that_says_412_for_a_missing_object_passes_too() -> None:
         (RefusesButWrites, "read it back", "bytes written", "other bytes"),
         (RefusesEveryReplace, "replace it by its ETag", "applied", "refused: changed"),
         (KeepsTheTrailer, "read it back", "bytes written", "other bytes"),
-        (TellsOtherETags, "read it back", "bytes written", "under ETag 2 instead"),
+        (ReturnsOtherETags, "read it back", "bytes written", "under ETag 2 instead"),
     ],
 )
-def test_a_dishonest_store_is_refused_by_the_step_that_gives_it_away(
-    make: Callable[[], MemoryStore], asked: str, expected: str, answered: str
+def test_a_broken_store_is_refused_with_the_step_that_failed(
+    make: Callable[[], MemoryStore], step: str, expected: str, answer: str
 ) -> None:
     store = make()
     store.create("lake/root.json", b"mine")
     before = store.get("lake/root.json")
     with pytest.raises(StoreRefused) as raised:
         prove_conditional_writes(store, scratch=SCRATCH)
-    told = raised.value.message
-    assert told.startswith("memory://memory does not honour conditional writes: asked to ")
-    asked_told, _, rest = told.partition(", expected ")
-    expected_told, _, answered_told = rest.partition(", answered ")
-    assert asked in asked_told
-    assert expected in expected_told
-    assert answered in answered_told
+    message = raised.value.message
+    assert message.startswith("memory://memory does not honour conditional writes: asked to ")
+    step_shown, _, rest = message.partition(", expected ")
+    expected_shown, _, answer_shown = rest.partition(", answered ")
+    assert step in step_shown
+    assert expected in expected_shown
+    assert answer in answer_shown
     assert "If-Match and If-None-Match" in raised.value.hint
     assert store.get("lake/root.json") == before
     assert [line.key for line in store.list("")] == ["lake/root.json"]
 
 
 @pytest.mark.parametrize("store", [ForbidsDeletion(), LacksDeletion()])
-def test_where_deleting_is_forbidden_the_scratch_is_left_and_told(store: MemoryStore) -> None:
+def test_the_scratch_is_left_and_reported_if_deletion_is_forbidden(store: MemoryStore) -> None:
     assert prove_conditional_writes(store, scratch=SCRATCH).scratch_left is True
     assert [line.key for line in store.list("")] == [SCRATCH]
 
@@ -157,7 +157,7 @@ WRITES = 5
 
 
 def of_writes(first: int, count: int, fault: Fault) -> Plan:
-    """The plan that fails `count` writes from the one numbered `first` on."""
+    """Return a plan that fails `count` writes, beginning with number `first`."""
     writes = itertools.count()
 
     def plan(call: Call) -> Fault | None:
@@ -170,27 +170,29 @@ def of_writes(first: int, count: int, fault: Fault) -> Plan:
 
 @pytest.mark.parametrize("fault", DOUBTS)
 @pytest.mark.parametrize("first", range(WRITES))
-def test_an_unknown_outcome_is_no_finding_and_is_sent_again(fault: Fault, first: int) -> None:
-    """S3 that answers 503 to a third of requests lets five single writes through once in eight times."""
-    honest = prove_conditional_writes(MemoryStore(), scratch=SCRATCH).steps
+def test_a_write_with_an_unknown_outcome_is_retried_and_is_no_finding(
+    fault: Fault, first: int
+) -> None:
+    """If S3 answers 503 to a third of requests, five single writes succeed only once in eight times."""
+    correct = prove_conditional_writes(MemoryStore(), scratch=SCRATCH).steps
     store, pauses = FaultyStore(MemoryStore(), of_writes(first, 3, fault)), list[float]()
     found = prove_conditional_writes(store, scratch=SCRATCH, sleep=pauses.append)
-    assert [s.answered for s in found.steps] == [s.answered for s in honest]
+    assert [s.answered for s in found.steps] == [s.answered for s in correct]
     assert len(store.fired) == 3
     assert pauses
     assert [*store.list("")] == []
 
 
 @pytest.mark.parametrize("first", range(WRITES))
-def test_a_write_that_lands_late_between_two_tries_is_no_finding_either(first: int) -> None:
+def test_a_write_that_is_applied_late_between_two_tries_is_no_finding(first: int) -> None:
     store = FaultyStore(MemoryStore(), of_writes(first, 1, Fault.DELAY))
     prove_conditional_writes(store, scratch=SCRATCH, sleep=lambda _: (store.release(), None)[1])
     assert (len(store.fired), store.held) == (1, ())
     assert [*store.list("")] == []
 
 
-def test_a_store_that_hangs_is_not_asked_eight_times() -> None:
-    clock = itertools.count(step=20)  # each look at the clock is a read timeout later
+def test_a_store_that_hangs_is_not_tried_eight_times() -> None:
+    clock = itertools.count(step=20)  # each read of the clock is a read timeout later
     store = FaultyStore(MemoryStore(), of_writes(0, 100, Fault.DROP))
     with pytest.raises(StoreUnavailable, match="could not be finished"):
         prove_conditional_writes(
@@ -201,7 +203,7 @@ def test_a_store_that_hangs_is_not_asked_eight_times() -> None:
 
 @pytest.mark.parametrize("fault", DOUBTS)
 @pytest.mark.parametrize("first", range(WRITES))
-def test_where_it_stays_unknown_there_is_a_reason_to_try_again(fault: Fault, first: int) -> None:
+def test_a_probe_whose_outcomes_remain_unknown_can_be_retried(fault: Fault, first: int) -> None:
     pauses: list[float] = []
     store = FaultyStore(MemoryStore(), of_writes(first, 100, fault))
     with pytest.raises(StoreUnavailable, match=r"could not be finished.*If-"):
@@ -215,7 +217,7 @@ def test_where_it_stays_unknown_there_is_a_reason_to_try_again(fault: Fault, fir
     "make", [IgnoresIfNoneMatch, IgnoresIfMatch, IgnoresIfMatchOnMissing, RefusesButWrites]
 )
 @pytest.mark.parametrize("first", range(WRITES))
-def test_doubt_does_not_let_a_dishonest_store_pass(
+def test_unknown_outcomes_do_not_let_a_broken_store_pass(
     make: Callable[[], MemoryStore], fault: Fault, first: int
 ) -> None:
     with pytest.raises(StoreRefused):

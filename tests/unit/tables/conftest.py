@@ -1,4 +1,4 @@
-"""A table on a store in memory, moved along as a root's swaps would move it."""
+"""A table on a store in memory, advanced as swaps of a root would advance it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FLIGHTS = (
 
 
 class CountingStore(MemoryStore):
-    """A store in memory that writes down each request, and answers `unknown` to the creates that it is told to."""
+    """A store in memory that records each request, and answers `unknown` to the creates that `lost` selects."""
 
     def __init__(self, name: str = "lake") -> None:
         super().__init__(name)
@@ -50,10 +50,10 @@ class CountingStore(MemoryStore):
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
         self.requests.append(("create", key))
-        landed = self.lost(key)
-        if landed is None:
+        is_applied = self.lost(key)
+        if is_applied is None:
             return super().create(key, body)
-        if landed:
+        if is_applied:
             super().create(key, body)
         return Unknown(because="reply lost")
 
@@ -75,8 +75,8 @@ def parquet_bytes(table: pa.Table, **options: Any) -> bytes:
 
 
 @dataclass
-class TableInHand:
-    """One table: `state` is what the root would hold, `files` are all that were ever written, by key."""
+class StagedTable:
+    """A table. `state` is its state in the root."""
 
     store: CountingStore
     state: TableState
@@ -86,7 +86,7 @@ class TableInHand:
     def files(
         self, rows: Sequence[Mapping[str, Any]], columns: tuple[TableColumn, ...] = ()
     ) -> list[FileReport]:
-        """Write rows as an attempt does: one file per partition, under a plan's prefix of its own."""
+        """Write rows as an attempt does: one file per partition, below the prefix of a new plan."""
         columns = columns or self.state.columns
         plan = keys.plan(JAN_1, JAN_2, fresh_uuid())
         reports = []
@@ -126,7 +126,7 @@ class TableInHand:
     def commit(
         self, add: Sequence[FileReport] = (), drop: Collection[str] = (), **options: Any
     ) -> str:
-        """Stage and move on, as if a root had been swapped."""
+        """Stage and advance `state`, as if the root was swapped."""
         key = self.stage(add, drop, **options)
         self.state = replace(self.state, metadata=key)
         return key
@@ -142,7 +142,7 @@ class TableInHand:
 
 
 @pytest.fixture
-def make_table() -> Callable[..., TableInHand]:
+def make_table() -> Callable[..., StagedTable]:
     def make(
         *,
         columns: tuple[TableColumn, ...] = FLIGHTS,
@@ -150,13 +150,13 @@ def make_table() -> Callable[..., TableInHand]:
         name: str = "flights",
         store: CountingStore | None = None,
         new_uuid: Callable[[], str] = fresh_uuid,
-    ) -> TableInHand:
+    ) -> StagedTable:
         store = store or CountingStore()
         pauses: list[float] = []
         state = TableState(
             name=name, uuid=fresh_uuid(), metadata=None, columns=columns, partition_by=partition_by
         )
-        return TableInHand(
+        return StagedTable(
             store=store,
             state=state,
             tables=IcebergTables(
@@ -176,5 +176,5 @@ def make_table() -> Callable[..., TableInHand]:
 
 
 @pytest.fixture
-def flights(make_table: Callable[..., TableInHand]) -> TableInHand:
+def flights(make_table: Callable[..., StagedTable]) -> StagedTable:
     return make_table()

@@ -1,4 +1,4 @@
-"""Partition transforms are Iceberg's, to the value, and rows are only ever moved, never lost or doubled."""
+"""Partition transforms give the same values as Iceberg's, and a split neither loses nor doubles rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tallystick.tables.partitioning import split_by_partition, transformed
 from tallystick.tables.schema import arrow_schema, arrow_type
 
 PEERS = {"year": YearTransform, "month": MonthTransform, "day": DayTransform, "hour": HourTransform}
-# Both ends of what Python's datetime holds, in microseconds since 1970.
+# The first and last datetime of Python, in microseconds since 1970.
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 DAY_US = 86_400_000_000
 
@@ -109,16 +109,16 @@ def test_a_split_is_a_partition_of_the_rows(rows, rules, chunks):
         ],
         schema=arrow_schema(COLUMNS),
     )
-    cut = len(rows) // chunks + 1
-    table = pa.concat_tables([table.slice(i, cut) for i in range(0, max(len(rows), 1), cut)])
+    length = len(rows) // chunks + 1
+    table = pa.concat_tables([table.slice(i, length) for i in range(0, max(len(rows), 1), length)])
 
-    wanted: dict[tuple[object, ...], list[int]] = {}
+    partitions: dict[tuple[object, ...], list[int]] = {}
     for number, values in enumerate(rows):
-        wanted.setdefault(tuple(expected(rule, values) for rule in rules), []).append(number)
+        partitions.setdefault(tuple(expected(rule, values) for rule in rules), []).append(number)
     found = list(split_by_partition(table, rules, COLUMNS))
 
     assert [(partition, part.column("row").to_pylist()) for partition, part in found] == list(
-        wanted.items()
+        partitions.items()
     )
     assert all(part.schema.equals(table.schema, check_metadata=True) for _, part in found)
 

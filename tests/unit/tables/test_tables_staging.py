@@ -1,4 +1,4 @@
-"""What a commit stages: one snapshot, the root's own ids, its own time, fresh names, nothing published or deleted."""
+"""A commit stages one snapshot with the ids of the root and the given time, under fresh names, and deletes nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def metadata_of(table, key=None):
 
 
 class TestCreate:
-    def test_a_table_is_written_with_nothing_in_it(self, flights):
+    def test_a_new_table_is_empty(self, flights):
         key = flights.commit()
         metadata = metadata_of(flights)
         assert key.startswith("tables/flights/metadata/00000-")
@@ -50,7 +50,7 @@ class TestCreate:
         assert flights.rows() == []
         assert list(live_files(flights.store, key)) == []
 
-    def test_columns_keep_the_roots_ids_order_and_names(self, make_table):
+    def test_columns_have_the_ids_order_and_names_of_the_root(self, make_table):
         columns = (
             TableColumn(id=7, name="b", type="decimal(9,2)", required=True),
             TableColumn(id=2, name="a", type="binary", required=False),
@@ -66,7 +66,7 @@ class TestCreate:
         ]
         assert metadata.last_column_id == 7
 
-    def test_the_first_commit_may_create_and_append_at_once(self, flights):
+    def test_the_first_commit_can_create_and_append(self, flights):
         flights.commit(flights.files([row(1)]))
         assert flights.rows() == [row(1)]
         assert [s.sequence_number for s in metadata_of(flights).snapshots] == [1]
@@ -118,34 +118,34 @@ class TestOneSnapshot:
             summary["deleted-records"],
         ) == ("2", "2", "2")
 
-    def test_a_drop_of_all_leaves_an_empty_table(self, flights):
+    def test_dropping_all_files_leaves_an_empty_table(self, flights):
         files = flights.files([row(1), row(2)])
         flights.commit(files)
         before = flights.state.metadata
         flights.commit(drop=[f.key for f in files])
         assert flights.rows() == []
         assert metadata_of(flights).current_snapshot().summary.operation is Operation.DELETE
-        assert len(flights.rows(before)) == 2, "the cut of before still reads"
+        assert len(flights.rows(before)) == 2, "the previous snapshot can still be read"
 
-    def test_a_table_grows_again_after_it_was_emptied(self, flights):
+    def test_an_emptied_table_can_be_appended_to(self, flights):
         files = flights.files([row(1)])
         flights.commit(files)
         flights.commit(drop=[f.key for f in files])
         flights.commit(flights.files([row(3)]))
         assert flights.rows() == [row(3)]
         table = static_table(flights.store, flights.state.metadata)
-        kept = table.current_snapshot().manifests(table.io)
-        assert [m.existing_files_count + m.added_files_count for m in kept] == [1], (
-            "no empty manifest is carried on"
+        manifests = table.current_snapshot().manifests(table.io)
+        assert [m.existing_files_count + m.added_files_count for m in manifests] == [1], (
+            "no empty manifest is kept"
         )
 
-    def test_nothing_to_do_writes_nothing(self, flights):
+    def test_a_stage_without_changes_writes_nothing(self, flights):
         key = flights.commit(flights.files([row(1)]))
         flights.store.requests.clear()
         assert flights.commit() == key
         assert [verb for verb, _ in flights.store.requests] == ["get"]
 
-    def test_live_files_are_read_from_manifests_alone(self, flights):
+    def test_live_files_are_read_from_manifests_only(self, flights):
         files = flights.files([row(1), row(2), {**row(1), "origin": None}])
         flights.commit(files)
         flights.store.requests.clear()
@@ -162,8 +162,8 @@ class TestOneSnapshot:
     def test_commits_read_no_data_file(self, flights):
         files = [flights.files([row(i % 28 + 1)]) for i in range(6)]
         flights.store.requests.clear()
-        for some in files:
-            flights.commit(some)
+        for added in files:
+            flights.commit(added)
         flights.commit(flights.files([row(1, "EWR")]), [f.key for f in files[0]])
         assert not [r for r in flights.store.requests if r[0] == "get" and "/data/" in r[1]]
 
@@ -184,7 +184,7 @@ class TestOneSnapshot:
 
 
 class TestRebase:
-    def test_staging_twice_gives_two_independent_futures(self, flights):
+    def test_staging_twice_gives_two_independent_states(self, flights):
         flights.commit(flights.files([row(1)]))
         before = flights.state.metadata
         left, right = flights.stage(flights.files([row(2)])), flights.stage(flights.files([row(3)]))
@@ -203,7 +203,7 @@ class TestRebase:
         assert flights.rows(lost) == [row(1)]
 
     def test_seeded_names_in_two_stores_do_not_mix(self, make_table):
-        """PyIceberg remembers manifests by path for the whole process; an explorer with seeds repeats paths."""
+        """PyIceberg caches manifests by path for the whole process, and an explorer with seeds repeats paths."""
         tables = []
         for day in (1, 2):
             numbers = itertools.count(1)
@@ -223,7 +223,7 @@ class TestRebase:
             assert filtered.to_arrow().num_rows == 1, "not pruned by the other store's partitions"
         assert tables[0].state.metadata == tables[1].state.metadata
 
-    def test_tables_of_one_lake_stay_apart(self, make_table, flights):
+    def test_tables_of_one_lake_do_not_mix(self, make_table, flights):
         other = make_table(name="hourly", store=flights.store, partition_by=())
         flights.commit(flights.files([row(1)]))
         other.commit(other.files([row(2)]))
@@ -247,7 +247,7 @@ class TestTime:
         assert [e.timestamp_ms for e in metadata.metadata_log] == [NOW_MS, NOW_MS + 60_000]
         assert metadata.last_updated_ms == NOW_MS + 120_000
 
-    def test_time_never_stands_still_or_runs_back(self, flights):
+    def test_snapshot_times_always_increase(self, flights):
         for now in (NOW, NOW, NOW - timedelta(days=1)):
             flights.commit(flights.files([row(1)]), now=now)
         assert [s.timestamp_ms for s in metadata_of(flights).snapshots] == [
@@ -283,14 +283,14 @@ class TestEvolution:
         assert flights.rows() == [{**row(1), "tail": None}, {**row(2), "tail": "N1"}]
         assert len(metadata.snapshots) == 2
 
-    def test_columns_are_added_without_any_file(self, flights):
+    def test_columns_are_added_without_a_file(self, flights):
         flights.commit(flights.files([row(1)]))
         flights.with_columns(*flights.state.columns, self.EXTRA)
         key = flights.commit()
         assert flights.rows() == [{**row(1), "tail": None}]
-        assert flights.commit() == key, "the second time there is nothing to evolve"
+        assert flights.commit() == key, "the second stage has nothing to change"
 
-    def test_a_plan_of_before_may_still_commit_after(self, flights):
+    def test_a_plan_from_before_a_new_column_can_commit_after_it(self, flights):
         late = flights.files([row(1)])
         flights.commit()
         flights.with_columns(*flights.state.columns, self.EXTRA)
@@ -298,7 +298,7 @@ class TestEvolution:
         flights.commit(late)
         assert flights.rows() == [{**row(1), "tail": None}, {**row(2), "tail": "N1"}]
 
-    def test_a_required_column_may_become_optional_and_never_back(self, flights):
+    def test_a_required_column_can_become_optional_and_never_required_again(self, flights):
         flights.commit(flights.files([row(1)]))
         before = flights.state.columns
         flights.with_columns(*before[:2], replace(before[2], required=False))
@@ -310,7 +310,7 @@ class TestEvolution:
 
     @pytest.mark.parametrize("written", [True, False], ids=["table written", "table new"])
     def test_a_required_column_that_a_file_lacks_becomes_optional(self, flights, written):
-        """Two plans of a table without rows: the later one brought a required column, the earlier commits after."""
+        """Two plans of a table without rows: the newer adds a required column, the older commits after it."""
         early = flights.files([row(1)])
         flights.with_columns(*flights.state.columns, self.EXTRA)
         if written:
@@ -321,7 +321,7 @@ class TestEvolution:
         assert flights.rows()[0] == {**row(1), "tail": None}
 
     @pytest.mark.parametrize(
-        ("columns", "told"),
+        ("columns", "message"),
         [
             (
                 [(1, "departure", "timestamptz"), (3, "origin", "string"), (2, "delay", "int")],
@@ -333,17 +333,17 @@ class TestEvolution:
             ),
             ([(1, "departure", "timestamptz"), (2, "origin", "string")], "does not know it"),
         ],
-        ids=["swapped", "retyped", "forgotten"],
+        ids=["swapped", "retyped", "missing"],
     )
-    def test_an_id_means_one_name_and_type_for_ever(self, flights, columns, told):
+    def test_an_id_has_one_name_and_type_for_ever(self, flights, columns, message):
         flights.commit(flights.files([row(1)]))
         flights.with_columns(
             *(TableColumn(id=i, name=n, type=t, required=False) for i, n, t in columns)
         )
-        with pytest.raises(SchemaChanged, match=told):
+        with pytest.raises(SchemaChanged, match=message):
             flights.stage()
 
-    def test_partition_rules_may_change_for_new_files(self, flights):
+    def test_partition_rules_can_change_for_new_files(self, flights):
         first = flights.files([row(1), row(2)])
         flights.commit(first)
         flights.state = replace(flights.state, partition_by=("month(departure)", "day(departure)"))
@@ -355,7 +355,7 @@ class TestEvolution:
         ]
         flights.state = replace(flights.state, partition_by=("day(departure)",))
         flights.commit(flights.files([row(3)]), [first[0].key])
-        assert len(metadata_of(flights).partition_specs) == 2, "the first spec is used again"
+        assert len(metadata_of(flights).partition_specs) == 2, "the first spec is reused"
         assert flights.rows() == sorted([row(2), row(1, "EWR"), row(3)], key=repr)
         assert sorted(f.partition for f in live_files(flights.store, flights.state.metadata)) == [
             (516, 15706),
@@ -381,34 +381,34 @@ class TestRefused:
         ]
         assert created == [], "refused before anything was written"
 
-    def test_a_drop_from_a_table_that_is_not_written_yet(self, flights):
+    def test_a_drop_from_a_table_that_is_not_written_yet_is_refused(self, flights):
         (file,) = flights.files([row(1)])
         with pytest.raises(Corrupt, match="no more"):
             flights.stage(drop=[file.key])
 
-    def test_files_that_do_not_fit(self, flights, make_table):
+    def test_files_that_do_not_match_are_refused(self, flights, make_table):
         (file,) = flights.files([row(1)])
-        (stranger,) = make_table(name="hourly").files([row(1)])
+        (of_another_table,) = make_table(name="hourly").files([row(1)])
         (unpartitioned,) = make_table(partition_by=()).files([row(1)])
         flights.commit()
-        for add, drop, told in (
+        for add, drop, message in (
             ([file, file], (), "already added"),
             ([file], (file.key,), "already dropped"),
-            ([stranger], (), "belongs to table hourly"),
+            ([of_another_table], (), "belongs to table hourly"),
             ([unpartitioned], (), "partitioned by"),
             ([replace(file, partition=("2013-01-01",))], (), "partitioned by"),
             ([replace(file, columns=(replace(file.columns[0], id=77),))], (), "column id 77"),
         ):
-            with pytest.raises(ReportRejected, match=told):
+            with pytest.raises(ReportRejected, match=message):
                 flights.stage(add, drop)
 
-    def test_metadata_of_another_table(self, flights):
+    def test_metadata_of_another_table_is_refused(self, flights):
         flights.commit()
         flights.state = replace(flights.state, uuid="0" * 32)
         with pytest.raises(IdentityChanged, match="the root means 00000000"):
             flights.stage()
 
-    def test_metadata_that_names_another_place(self, flights, make_table):
+    def test_metadata_with_another_location_is_refused(self, flights, make_table):
         flights.commit(flights.files([row(1)]))
         elsewhere = make_table(store=type(flights.store)("copy"))
         elsewhere.store.create(
@@ -421,14 +421,14 @@ class TestRefused:
             list(live_files(elsewhere.store, flights.state.metadata))
 
     @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"format-version":2}', b"\xff"])
-    def test_metadata_that_is_none(self, flights, body):
+    def test_metadata_that_is_invalid_is_refused(self, flights, body):
         key = "tables/flights/metadata/00007-broken.metadata.json"
         flights.store.create(key, body)
         flights.state = replace(flights.state, metadata=key)
         with pytest.raises(Corrupt, match=r"00007-broken\.metadata\.json: no Iceberg metadata"):
             flights.stage()
 
-    def test_metadata_that_is_gone(self, flights):
+    def test_metadata_that_is_gone_is_an_error(self, flights):
         flights.state = replace(
             flights.state, metadata="tables/flights/metadata/00007-gone.metadata.json"
         )
@@ -436,7 +436,7 @@ class TestRefused:
             flights.stage()
 
     @pytest.mark.parametrize("body", [None, b"", b"Obj\x01nonsense"])
-    def test_a_manifest_that_is_gone_or_broken(self, flights, make_table, body):
+    def test_a_manifest_that_is_gone_or_broken_is_an_error(self, flights, make_table, body):
         files = flights.files([row(1)])
         flights.commit(files)
         damaged = make_table()
@@ -456,47 +456,45 @@ class TestRefused:
             list(live_files(damaged.store, damaged.state.metadata))
 
     @pytest.mark.parametrize("damaged", ["-m0.avro", "snap-"])
-    def test_a_manifest_or_list_that_was_cut_off_is_not_read_as_a_shorter_one(
-        self, flights, damaged
-    ):
-        """Avro ends a file without a mark: cut at a block it reads well, with fewer entries, and rows are lost."""
+    def test_a_truncated_manifest_or_list_is_not_read_as_a_shorter_one(self, flights, damaged):
+        """An Avro file has no end mark: truncated after a block it is valid, with fewer entries, and rows are lost."""
         flights.commit(flights.files([row(1)]))
         flights.commit(flights.files([row(2), row(3)]))
         key = next(
             k for verb, k in reversed(flights.store.requests) if verb == "create" and damaged in k
         )
         body = flights.store.get(key).body
-        # Each entry is a block, and each block ends with the file's sync marker.
+        # Each entry is a block, and each block ends with the sync marker of the file.
         marker = body[-16:]
         shorter = body[: body.rindex(marker, 0, -16) + 16]
         assert len(shorter) < len(body)
-        cut = type(flights.store)()
+        truncated = type(flights.store)()
         for other in {k for verb, k in flights.store.requests if verb == "create"}:
-            cut.create(other, shorter if other == key else flights.store.get(other).body)
+            truncated.create(other, shorter if other == key else flights.store.get(other).body)
         with pytest.raises(Corrupt, match=key):
-            list(live_files(cut, flights.state.metadata))
+            list(live_files(truncated, flights.state.metadata))
 
     @pytest.mark.parametrize(
-        ("partition_by", "told"),
+        ("partition_by", "message"),
         [
             (("day(nowhere)",), "names none of"),
             (("day(departure)", "day(departure)"), "stands twice"),
             (("day(departure)",), "'departure_day', so is a column named"),
         ],
     )
-    def test_partition_rules_that_cannot_be(self, make_table, partition_by, told):
+    def test_invalid_partition_rules_are_refused(self, make_table, partition_by, message):
         columns = (
             TableColumn(id=1, name="departure", type="timestamptz", required=True),
             *(
                 [TableColumn(id=2, name="departure_day", type="int", required=True)]
-                if "column" in told
+                if "column" in message
                 else []
             ),
         )
-        with pytest.raises(InvalidPipeline, match=told):
+        with pytest.raises(InvalidPipeline, match=message):
             make_table(columns=columns, partition_by=partition_by).stage()
 
-    def test_a_state_that_points_out_of_its_table(self):
+    def test_a_state_with_metadata_of_another_table_is_refused(self):
         with pytest.raises(ValueError, match="no metadata of table"):
             TableState(
                 name="flights", uuid="0" * 32, metadata="tables/other/metadata/x.json", columns=()
@@ -516,8 +514,8 @@ class TestWritesOnly:
             "memory://lake/tables/flights/metadata/x.avro"
         )
         with pytest.raises(TypeError), output.create() as stream:
-            stream.write("half")
-        output.create().write(b"forgotten")
+            stream.write("partial")
+        output.create().write(b"never closed")
         gc.collect()
         assert not output.exists()
 
@@ -530,7 +528,7 @@ class TestWritesOnly:
             "/tables/x",
         ],
     )
-    def test_places_outside_the_tables_are_not_touched(self, flights, location):
+    def test_locations_outside_the_tables_are_refused(self, flights, location):
         files = StoreFileIO(flights.store)
         for open_file in (files.new_input, files.new_output):
             with pytest.raises(Corrupt, match="outside the tables of memory://lake"):
@@ -538,21 +536,21 @@ class TestWritesOnly:
 
 
 class TestUnknownOutcomes:
-    @pytest.mark.parametrize("landed", [True, False])
-    def test_a_lost_reply_is_cured_by_the_same_bytes_again(self, flights, landed):
-        seen = Counter()
+    @pytest.mark.parametrize("is_applied", [True, False])
+    def test_after_a_lost_reply_the_same_bytes_are_written_again(self, flights, is_applied):
+        tries = Counter()
 
         def lose_the_first_reply(key):
-            seen[key] += 1
-            return landed if "/metadata/" in key and seen[key] == 1 else None
+            tries[key] += 1
+            return is_applied if "/metadata/" in key and tries[key] == 1 else None
 
         flights.store.lost = lose_the_first_reply
         flights.commit(flights.files([row(1)]))
         assert flights.rows() == [row(1)]
-        assert {count for key, count in seen.items() if "/metadata/" in key} == {2}
+        assert {count for key, count in tries.items() if "/metadata/" in key} == {2}
         assert len(flights.pauses) == 3, "manifest, manifest list, metadata"
 
-    def test_a_store_that_never_answers_is_left_for_later(self, flights):
+    def test_a_store_that_never_answers_leaves_an_unknown_outcome(self, flights):
         flights.commit()
         file = flights.files([row(1)])
         flights.store.lost = lambda key: False
@@ -561,16 +559,16 @@ class TestUnknownOutcomes:
         assert flights.pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
         assert UNKNOWN_S <= sum(flights.pauses) < UNKNOWN_S + 2
 
-    def test_a_name_that_is_taken_is_not_ours(self, make_table):
+    def test_a_name_that_another_writer_has_taken_is_an_error(self, make_table):
         table = make_table(new_uuid=lambda: "f" * 32)
         taken = "tables/flights/metadata/00000-ffffffff-ffff-ffff-ffff-ffffffffffff.metadata.json"
-        table.store.create(taken, b"somebody else's")
+        table.store.create(taken, b"of another writer")
         with pytest.raises(Corrupt, match="should be a fresh name"):
             table.stage()
 
 
 class TestFlatForLife:
-    def test_two_hundred_appends_cost_what_the_first_sixty_cost(self, flights):
+    def test_two_hundred_appends_cost_the_same_as_the_first_sixty(self, flights):
         flights.commit()
         ready = [flights.files([row(i % 28 + 1, delay=i)]) for i in range(200)]
         sizes, requests, manifests = [], [], []
@@ -593,9 +591,9 @@ class TestFlatForLife:
         assert max(sizes[60:]) <= 1.02 * sizes[60]
         assert len(flights.rows()) == 200
 
-    def test_replacements_leave_no_trail_of_manifests(self, flights):
-        standing = flights.files([row(28, "STAY")])
-        flights.commit(standing)
+    def test_replacements_do_not_accumulate_manifests(self, flights):
+        unchanged = flights.files([row(28, "STAY")])
+        flights.commit(unchanged)
         last = []
         for i in range(60):
             files = flights.files([row(i % 27 + 1, delay=i)])
@@ -605,5 +603,5 @@ class TestFlatForLife:
         assert len(table.current_snapshot().manifests(table.io)) <= 4
         assert len(table.metadata.snapshots) == 50
         assert sorted(f.key for f in live_files(flights.store, flights.state.metadata)) == sorted(
-            f.key for f in [*standing, *last]
+            f.key for f in [*unchanged, *last]
         )

@@ -1,4 +1,4 @@
-"""Statistics from a footer: equal to PyIceberg's where that is right, and never narrower than the rows."""
+"""Statistics from a footer: equal to PyIceberg's if those are right, and never narrower than the rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KEY = (
 
 
 def value_of(kind):
-    """Values whose truncated upper bound PyIceberg gets right too."""
+    """Return a strategy for values whose truncated upper bound is right in PyIceberg, too."""
     plain = st.characters(min_codepoint=32, max_codepoint=0xD000)
     first_us, last_us = -62_135_596_800_000_000, 253_402_300_799_999_999
     strategies = {
@@ -79,7 +79,7 @@ def write(table, **options):
 
 
 def column_of(kind, values, *, required=False, row_group_size=None):
-    """Statistics of a file with one column."""
+    """Return the statistics of a file with one column."""
     column = TableColumn(id=7, name="c", type=kind, required=required)
     array = pa.array(values, arrow_type(kind))
     _, footer = write(
@@ -94,7 +94,7 @@ def column_of(kind, values, *, required=False, row_group_size=None):
     rows=st.lists(st.tuples(*(value_of(kind) for kind in KINDS)), min_size=1, max_size=12),
     group=st.integers(1, 12),
 )
-def test_statistics_equal_pyicebergs_own(rows, group):
+def test_statistics_equal_those_of_pyiceberg(rows, group):
     arrays = [
         pa.array(
             [row[i] for row in rows],
@@ -121,7 +121,7 @@ def test_statistics_equal_pyicebergs_own(rows, group):
     metadata = new_table_metadata(
         schema, UNPARTITIONED_PARTITION_SPEC, UNSORTED_SORT_ORDER, "memory://lake/t"
     )
-    # new_table_metadata numbers columns anew, from 1: the very thing that ids of the root rule out.
+    # new_table_metadata numbers columns from 1; in tallystick, the root has the ids.
     metadata = metadata.model_copy(update={"schemas": [schema], "current_schema_id": 0})
     theirs = parquet_file_to_data_file(StoreFileIO(store), metadata, location)
     for name in (
@@ -144,7 +144,7 @@ def test_statistics_equal_pyicebergs_own(rows, group):
         st.text(st.characters(exclude_categories=["Cs"]), max_size=24), min_size=1, max_size=5
     )
 )
-def test_text_bounds_hold_for_every_value(values):
+def test_text_bounds_include_every_value(values):
     found = column_of("string", values)
     assert all(bytes.fromhex(found.lower) <= v.encode() for v in values)
     assert found.upper is None or all(v.encode() <= bytes.fromhex(found.upper) for v in values)
@@ -154,7 +154,7 @@ def test_text_bounds_hold_for_every_value(values):
 
 @settings(max_examples=300, deadline=None)
 @given(values=st.lists(st.binary(max_size=24), min_size=1, max_size=5))
-def test_binary_bounds_hold_for_every_value(values):
+def test_binary_bounds_include_every_value(values):
     found = column_of("binary", values)
     assert all(bytes.fromhex(found.lower) <= v for v in values)
     assert found.upper is None or all(v <= bytes.fromhex(found.upper) for v in values)
@@ -188,7 +188,7 @@ def test_upper_bounds_of_long_binaries():
     assert bytes.fromhex(column_of("binary", [b"a" + b"\xff" * 17]).upper) == b"b"
 
 
-def test_bounds_leave_nan_out_and_order_zeros():
+def test_bounds_exclude_nan_and_order_zeros():
     for kind in ("float", "double"):
         mixed = column_of(kind, [math.nan, 1.5, -2.5])
         assert from_bytes(iceberg_type(kind), bytes.fromhex(mixed.lower)) == -2.5
@@ -199,14 +199,14 @@ def test_bounds_leave_nan_out_and_order_zeros():
         assert math.copysign(1, zero) == -1, "-0.0 is below 0.0"
 
 
-def test_a_row_group_without_bounds_takes_them_from_the_whole_file():
-    # Parquet writers leave bounds out above 4 kB a value; a group of nulls only has none to give.
+def test_a_row_group_without_bounds_removes_those_of_the_file_unless_all_are_null():
+    # Parquet writers omit bounds of values above 4 kB; a group of only nulls has none.
     assert column_of("string", ["a", "b" * 5000], row_group_size=1).upper is None
     nulls = column_of("string", [None, "a", None], row_group_size=1)
     assert (nulls.lower, nulls.upper, nulls.nulls, nulls.values) == ("61", "61", 2, 3)
 
 
-def test_years_that_python_cannot_hold_have_bounds():
+def test_years_outside_the_range_of_python_have_bounds():
     found = column_of(
         "timestamptz", pa.array([2**62], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
     )
@@ -231,7 +231,7 @@ class TestRefused:
         schema = arrow_schema(columns)
         return write(pa.table([pa.array([1], f.type) for f in schema], schema=schema))[1]
 
-    def test_ids_that_are_swapped(self):
+    def test_swapped_ids_are_refused(self):
         a, b = (
             TableColumn(id=i, name=n, type="long", required=True) for i, n in ((1, "a"), (2, "b"))
         )
@@ -243,9 +243,9 @@ class TestRefused:
         ):
             column_statistics(self.footer(*swapped), [a, b], where="file")
 
-    def test_another_type_a_missing_and_an_extra_column(self):
+    def test_another_type_and_a_missing_or_extra_column_are_refused(self):
         long = TableColumn(id=1, name="a", type="long", required=True)
-        more = TableColumn(id=2, name="b", type="long", required=True)
+        added = TableColumn(id=2, name="b", type="long", required=True)
         with pytest.raises(SchemaChanged, match="'a' is int with id 1, planned is long"):
             column_statistics(
                 self.footer(TableColumn(id=1, name="a", type="int", required=True)),
@@ -253,9 +253,9 @@ class TestRefused:
                 where="file",
             )
         with pytest.raises(SchemaChanged, match="'b' is absent, planned is long with id 2"):
-            column_statistics(self.footer(long), [long, more], where="file")
+            column_statistics(self.footer(long), [long, added], where="file")
         with pytest.raises(SchemaChanged, match="'b' is long with id 2, planned is absent"):
-            column_statistics(self.footer(long, more), [long], where="file")
+            column_statistics(self.footer(long, added), [long], where="file")
 
     @pytest.mark.parametrize(
         "field",
@@ -263,14 +263,14 @@ class TestRefused:
          pa.field("a", pa.timestamp("ms"), metadata={FIELD_ID: b"1"})],
         ids=["no id", "a type that Iceberg lacks", "another unit"],
     )  # fmt: skip
-    def test_a_file_that_was_not_written_for_iceberg(self, field):
+    def test_a_column_that_is_not_of_iceberg_is_refused(self, field):
         _, footer = write(pa.table([pa.array([1], field.type)], schema=pa.schema([field])))
         with pytest.raises(SchemaChanged, match="file: column 'a' has type"):
             column_statistics(
                 footer, [TableColumn(id=1, name="a", type="long", required=False)], where="file"
             )
 
-    def test_nulls_in_a_required_column(self):
+    def test_nulls_in_a_required_column_are_refused(self):
         written = TableColumn(id=7, name="c", type="int", required=False)
         _, footer = write(
             pa.table([pa.array([1, None], pa.int32())], schema=arrow_schema([written]))
@@ -280,7 +280,7 @@ class TestRefused:
                 footer, [TableColumn(id=7, name="c", type="int", required=True)], where="file"
             )
 
-    def test_a_file_without_rows_or_counts(self):
+    def test_a_file_without_rows_or_counts_is_refused(self):
         column = TableColumn(id=7, name="c", type="int", required=False)
         schema = arrow_schema([column])
         with pytest.raises(ReportRejected, match="no rows"):
@@ -299,7 +299,7 @@ def test_arrow_and_iceberg_schemas_round_trip():
     assert schema_columns(iceberg_schema(columns)) == columns
 
 
-def test_split_offsets_are_where_row_groups_begin():
+def test_split_offsets_are_the_starts_of_row_groups():
     column = TableColumn(id=1, name="c", type="string", required=False)
     table = pa.table([pa.array([f"{i}" * 9 for i in range(40)])], schema=arrow_schema([column]))
     body, footer = write(table, row_group_size=10)
@@ -309,7 +309,7 @@ def test_split_offsets_are_where_row_groups_begin():
     assert split_offsets(footer)[-1] < len(body)
 
 
-def test_exact_types():
+def test_arrow_types_are_exact():
     assert arrow_type("timestamptz") == pa.timestamp("us", tz="UTC")
     assert arrow_type("decimal(38,10)") == pa.decimal128(38, 10)
     values = {

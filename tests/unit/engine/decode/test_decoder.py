@@ -1,4 +1,4 @@
-"""The decoder port: a package that tallystick knows nothing of decodes a topic, by its name alone."""
+"""The decoder port: an external package decodes a topic, found by the name of the format."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SOURCE = PAGE.read_text().split("```python\n")[1].split("```")[0]
 
 
 @pytest.fixture
-def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A package on the path, installed as pip does: a module, and its entry points."""
+def external_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Put a package on the path, as pip installs it: a module and its entry points."""
     (tmp_path / "company_formats.py").write_text(SOURCE)
     info = tmp_path / "company_formats-1.0.dist-info"
     info.mkdir()
@@ -55,11 +55,11 @@ def declared(options: dict[str, Any] | None = None) -> Pipeline:
     )
 
 
-@pytest.mark.usefixtures("outside")
+@pytest.mark.usefixtures("external_package")
 def test_a_decoder_of_another_package_is_used_by_name(
     make_work: Any, kit: Any, tmp_path: Path
 ) -> None:
-    """From the declaration through the plan's spec to rows, dead letters and the account."""
+    """From the declaration through the spec of the plan to rows, dead letters and the account."""
     store = MemoryStore("small")
     pipeline = pipeline_from_spec(declared({"separator": ";"}).to_spec(), where="spec")
     work = make_work(store=store, pipeline=pipeline, transform=lambda records: {"events": records})
@@ -84,14 +84,14 @@ def _rows(store: MemoryStore, key: str) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.usefixtures("outside")
-def test_the_decoder_refuses_its_own_options() -> None:
+@pytest.mark.usefixtures("external_package")
+def test_a_decoder_can_refuse_its_options() -> None:
     with pytest.raises(InvalidPipeline, match="separator: expected one character"):
         decoder_of(Format("csv", COLUMNS, {"separator": "::"}))
 
 
-@pytest.mark.usefixtures("outside")
-def test_a_format_that_nothing_decodes_names_what_is_installed() -> None:
+@pytest.mark.usefixtures("external_package")
+def test_a_format_without_a_decoder_is_refused_with_the_installed_ones() -> None:
     with pytest.raises(InvalidPipeline) as caught:
         decoder_of(Format("avro", COLUMNS))
     assert "format 'avro'" in caught.value.message
@@ -99,7 +99,7 @@ def test_a_format_that_nothing_decodes_names_what_is_installed() -> None:
     assert "'tallystick.decoders' on every machine that runs Spark tasks" in caught.value.hint
 
 
-def test_the_format_decides_rows_so_it_is_part_of_the_fingerprint() -> None:
+def test_the_format_is_part_of_the_fingerprint() -> None:
     prints = {
         declared().fingerprint(b""),
         declared({"separator": ";"}).fingerprint(b""),
@@ -114,15 +114,15 @@ def test_the_format_decides_rows_so_it_is_part_of_the_fingerprint() -> None:
     assert len(prints) == 3
 
 
-def test_json_by_its_name_is_json_with_its_options() -> None:
+def test_format_json_has_the_options_of_json() -> None:
     optional = [Column("n", "long", required=False)]
     batch = pa.record_batch({"value": pa.array([b'{"n":1}', None, b"{"], pa.binary())})
-    for given in (
+    for value_format in (
         Json(optional, tombstones="keep").format,
         Format("json", optional, {"tombstones": "keep"}),
     ):
-        assert isinstance(given, StoredValue)
-        decoded = decoder_of(given).decode(batch)
+        assert isinstance(value_format, StoredValue)
+        decoded = decoder_of(value_format).decode(batch)
         assert decoded.rows.column("n").to_pylist() == [1, None]
         assert decoded.dead.tolist() == [2]
     with pytest.raises(InvalidPipeline, match="format json has no option 'separator'"):
@@ -132,13 +132,13 @@ def test_json_by_its_name_is_json_with_its_options() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "JSON", "a b", "../x", None])
-def test_a_name_that_is_none_is_refused(name: Any) -> None:
+def test_an_invalid_format_name_is_refused(name: Any) -> None:
     with pytest.raises(InvalidPipeline, match="format name"):
         Format(name, COLUMNS)
 
 
 @pytest.mark.parametrize("options", [{"ratio": 0.5}, {"mark": b";"}, {1: "a"}, {"big": 2**63}])
-def test_options_that_no_plan_can_hold_are_refused_with_the_declaration(options: Any) -> None:
+def test_options_that_a_plan_cannot_contain_are_refused_with_the_declaration(options: Any) -> None:
     with pytest.raises(InvalidPipeline, match="format csv: options: "):
         Format("csv", COLUMNS, options)
 
@@ -166,21 +166,21 @@ GOOD = {"rows": [1, 2], "kept": [0, 2], "dead": [1], "reasons": ("bad",)}
         ({"rows": ["a", "b"]}, "expected the columns n: int64 not null, found n: string"),
     ],
 )
-def test_a_decoder_that_breaks_the_port_stops_the_task(
+def test_a_decoder_that_violates_the_port_fails_the_task(
     monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], problem: str | None
 ) -> None:
-    given = GOOD | wrong
+    fields = GOOD | wrong
 
     class Broken:
         def __init__(self, _: Format) -> None: ...
 
         def decode(self, _: pa.RecordBatch) -> Decoded:
-            rows: Sequence[Any] = given["rows"]  # type: ignore[assignment]
+            rows: Sequence[Any] = fields["rows"]  # type: ignore[assignment]
             return Decoded(
                 rows=pa.table({"n": rows}),
-                kept=np.array(given["kept"], np.int64),
-                dead=np.array(given["dead"], np.int64),
-                reasons=given["reasons"],  # type: ignore[arg-type]
+                kept=np.array(fields["kept"], np.int64),
+                dead=np.array(fields["dead"], np.int64),
+                reasons=fields["reasons"],  # type: ignore[arg-type]
             )
 
     class Point:

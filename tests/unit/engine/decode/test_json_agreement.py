@@ -1,4 +1,4 @@
-"""The compiled kernels and the exact rules give the same rows, whatever the values."""
+"""The compiled kernels and the exact rules give the same rows for any values."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ EXACT = ExactRow(COLUMNS)
 
 
 def halfway(number: float) -> str:
-    """All digits of the middle between a float and the next larger one: where rounding twice goes wrong."""
+    """Return all digits of the middle between a float and the next larger one, which rounding twice gets wrong."""
     least = Fraction(1, 2**149)
     ulp = max(Fraction(2) ** (math.frexp(number)[1] - 24), least) if number else least
     middle = Fraction(number) + ulp / 2
-    # 2**-150, the half of the smallest step, has 150 decimals.
+    # 2**-150, half of the smallest step, has 150 decimals.
     whole, part = divmod(int(middle * 10**150), 10**150)
     return f"{whole}.{part:0150d}"
 
@@ -82,7 +82,7 @@ instants = st.builds(
 days = st.builds(
     "{:04d}-{:02d}-{:02d}".format, st.integers(0, 9999), st.integers(0, 13), st.integers(0, 32)
 )
-# Escapes, raw multi-byte text, halves of surrogate pairs, and base64 with all that can be wrong with it.
+# Escapes, raw multi-byte text, halves of surrogate pairs, and valid and invalid base64.
 strings = st.one_of(
     st.text().map(json.dumps),
     st.text(st.characters(exclude_categories=["Cs"])).map(
@@ -121,11 +121,11 @@ objects = st.builds(
 def bodies(draw: st.DrawFn) -> bytes:
     body = bytearray(draw(st.one_of(objects, objects, values)).encode("utf-8", "surrogatepass"))
     if draw(st.integers(0, 3)) == 0 and body:
-        # Damage of any kind: a byte changed, cut out, or everything behind it lost.
+        # Damage of any kind: a byte is changed or removed, or everything after it is lost.
         at = draw(st.integers(0, len(body) - 1))
-        what = draw(st.integers(0, 2))
-        body[at : at + 1 if what < 2 else len(body)] = (
-            bytes([draw(st.integers(0, 255))]) if what == 0 else b""
+        kind = draw(st.integers(0, 2))
+        body[at : at + 1 if kind < 2 else len(body)] = (
+            bytes([draw(st.integers(0, 255))]) if kind == 0 else b""
         )
     return bytes(body)
 
@@ -133,13 +133,13 @@ def bodies(draw: st.DrawFn) -> bytes:
 def exactly(body: bytes) -> Any:
     try:
         return EXACT.decode(body)
-    except Mismatch as misfit:
-        return misfit.reason
+    except Mismatch as mismatch:
+        return mismatch.reason
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.lists(bodies(), min_size=1, max_size=12))
-def test_fast_and_exact_way_agree_on_every_row(batch: list[bytes]) -> None:
+def test_kernels_and_exact_rules_agree_on_every_row(batch: list[bytes]) -> None:
     expected = [exactly(body) for body in batch]
     decoded = DECODER.decode_values(pa.array(batch, pa.binary()))
 
@@ -147,13 +147,13 @@ def test_fast_and_exact_way_agree_on_every_row(batch: list[bytes]) -> None:
     assert decoded.kept.tolist() == good
     assert list(decoded.reasons) == [e for e in expected if isinstance(e, str)]
     decoded.rows.validate(full=True)
-    wanted = DECODER.table([expected[i] for i in good])
-    assert decoded.rows.cast(wanted.schema) == wanted
+    table = DECODER.table([expected[i] for i in good])
+    assert decoded.rows.cast(table.schema) == table
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(COLUMNS), st.lists(st.one_of(numbers, strings), min_size=1, max_size=20))
-def test_both_ways_agree_on_single_values(column: Column, texts: list[str]) -> None:
+def test_kernels_and_exact_rules_agree_on_single_values(column: Column, texts: list[str]) -> None:
     batch = [f'{{"{column.name}":{text}}}'.encode("utf-8", "surrogatepass") for text in texts]
     expected = [exactly(body) for body in batch]
     decoded = DECODER.decode_values(pa.array(batch, pa.binary()))
@@ -164,10 +164,10 @@ def test_both_ways_agree_on_single_values(column: Column, texts: list[str]) -> N
 @given(
     st.one_of(halves, st.floats(width=64, allow_nan=False, min_value=0, max_value=1e38).map(repr))
 )
-def test_a_float_is_the_nearest_one_of_all(text: str) -> None:
+def test_a_float_is_the_nearest_to_its_text(text: str) -> None:
     found = exactly(f'{{"f":{text}}}'.encode())[2]
     exact = Fraction(text)
-    away = abs(Fraction(found) - exact)
+    distance = abs(Fraction(found) - exact)
     for side in (-np.inf, np.inf):
         neighbour = float(np.nextafter(np.float32(found), np.float32(side)))
-        assert math.isinf(neighbour) or away <= abs(Fraction(neighbour) - exact)
+        assert math.isinf(neighbour) or distance <= abs(Fraction(neighbour) - exact)

@@ -1,4 +1,4 @@
-"""Every rule of decoding JSON values, one case a line: the row or the reason, on the fast and on the exact way."""
+"""Every rule of decoding JSON values, one case per line: the row or the reason, by the kernels and the exact rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def decode(column: Column, *values: bytes | None, tombstones: Any = "dead") -> A
 
 
 def outcome(column: Column, value: bytes | None) -> Any:
-    """What one value becomes: the column's value, or the reason as a text after `!`."""
+    """Decode one value. Returns the value of the column, or the reason as a text after `!`."""
     decoded = decode(column, value)
     if decoded.reasons:
         assert decoded.rows.num_rows == 0
@@ -36,7 +36,7 @@ def field(kind: str, parse: str | None = None) -> Column:
     return Column("x", kind, parse=parse)
 
 
-# The grammar's reasons are told in the words of Python's own json, which has some more of them from 3.13 on.
+# Errors of the grammar have the messages of Python's json module, which has more of them since 3.13.
 TRAILING = (
     (
         "Illegal trailing comma before end of object at character 6",
@@ -110,7 +110,7 @@ GRAMMAR = [
 
 
 @pytest.mark.parametrize(("value", "expected"), GRAMMAR, ids=lambda v: repr(v)[:60])
-def test_grammar_and_fields(value: bytes | None, expected: Any) -> None:
+def test_each_object_has_its_row_or_reason(value: bytes | None, expected: Any) -> None:
     assert outcome(field("long"), value) == expected
 
 
@@ -160,7 +160,7 @@ VALUES = [
     ("float", None, b"0.5", 0.5),
     ("float", None, b"0.1", 0.10000000149011612),
     ("float", None, b"3.4028235e38", 3.4028234663852886e38),
-    # The nearest double of each lies halfway between two floats, or beyond the largest: the digits behind it decide.
+    # The nearest double of each is halfway between two floats, or beyond the largest: the remaining digits decide.
     ("float", None, b"1.000000059604644776", 1.0000001192092896),
     ("float", None, b"1.000000059604644775390625", 1.0),
     ("float", None, b"1.00000005960464477", 1.0),
@@ -373,9 +373,11 @@ VALUES = [
     VALUES,
     ids=lambda v: repr(v)[:40] if isinstance(v, bytes) else None,
 )
-def test_values(kind: str, parse: str | None, value: bytes, expected: Any) -> None:
+def test_each_value_has_its_row_or_reason(
+    kind: str, parse: str | None, value: bytes, expected: Any
+) -> None:
     column = field(kind, parse)
-    # An escaped name is nothing that the kernels read: the second value goes by the exact rules alone.
+    # The kernels do not read escaped names: the second value is decoded by the exact rules only.
     for name in (b'"x"', b'"\\u0078"'):
         found = outcome(column, b"{" + name + b":" + value + b"}")
         assert found == expected
@@ -390,21 +392,21 @@ def test_optional_fields_may_be_missing_or_null() -> None:
     assert decoded.reasons == ('type: field x: "7" is not an int',)
 
 
-def test_tombstones_become_rows_of_nulls_where_they_are_kept() -> None:
+def test_tombstones_become_rows_of_nulls_if_they_are_kept() -> None:
     decoded = decode(Column("x", "int", required=False), None, b'{"x":1}', tombstones="keep")
     assert decoded.rows.column("x").to_pylist() == [None, 1]
     assert decoded.kept.tolist() == [0, 1]
 
 
-def test_rows_keep_their_order_whichever_way_they_were_decoded() -> None:
-    # The second is settled by the exact rules only (an escaped name), the third is dead.
+def test_rows_keep_their_order_although_decoded_in_different_ways() -> None:
+    # The second is decoded by the exact rules only (an escaped name), the third is dead.
     decoded = decode(field("int"), b'{"x":0}', b'{"\\u0078":1}', b"{", b'{"x":3}')
     assert decoded.rows.column("x").to_pylist() == [0, 1, 3]
     assert decoded.kept.tolist() == [0, 1, 3]
     assert decoded.dead.tolist() == [2]
 
 
-def test_two_columns_may_read_one_field() -> None:
+def test_two_columns_can_read_one_field() -> None:
     columns = [Column("a", "int", source="n"), Column("b", "decimal(4,1)", source="n")]
     decoded = JsonDecoder(Json(columns)).decode_values(pa.array([b'{"n":1}'], pa.binary()))
     assert decoded.rows.to_pylist() == [{"a": 1, "b": Decimal("1.0")}]
@@ -418,21 +420,21 @@ def test_a_value_of_64_mib_is_a_dead_letter() -> None:
     )
 
 
-def test_a_reason_is_short_whatever_the_value_and_the_name() -> None:
+def test_a_reason_is_short_for_any_value_and_name() -> None:
     column = Column("x", "int", source="n" * 5000)
     reason = outcome(column, b'{"' + b"n" * 5000 + b'":"' + "é".encode() * 9000 + b'"}')
     assert reason.startswith("!type: field nnn")
     assert len(reason) <= REASON_CHARS_MAX + 1
 
 
-def test_a_slice_of_a_batch_decodes_as_itself() -> None:
+def test_a_slice_of_a_batch_is_decoded_with_its_own_positions() -> None:
     whole = pa.array([b'{"x":1}', None, b'{"x":3}', b'{"x":4}'], pa.binary())
     decoded = JsonDecoder(Json([field("int")])).decode_values(whole[1:3])
     assert decoded.rows.column("x").to_pylist() == [3]
     assert decoded.dead.tolist() == [0]
 
 
-def test_an_empty_batch_decodes_to_nothing() -> None:
+def test_an_empty_batch_decodes_to_no_rows() -> None:
     decoded = JsonDecoder(Json([field("int")])).decode_values(pa.array([], pa.binary()))
     assert decoded.rows.num_rows == 0
     assert decoded.rows.schema.names == ["x"]

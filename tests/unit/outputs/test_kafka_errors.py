@@ -1,4 +1,4 @@
-"""What a broker refuses is told with a way on that helps; nothing here speaks to one."""
+"""Errors of a broker have a hint that helps. No test here connects to one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RIGHTS = (
     ("error", "kind", "hint"),
     [
         (
-            # What was begun goes out first, as it is: other columns come too late for it.
+            # A publication in progress is completed first, unchanged: a change of columns is too late for it.
             kerrors.MessageSizeTooLargeError(),
             OutputRefused,
             "raise the topic's max.message.bytes, then clear `publish`.",
@@ -29,7 +29,7 @@ RIGHTS = (
         (kerrors.GroupAuthorizationFailedError(), SettingsError, RIGHTS),
     ],
 )
-def test_a_refusal_of_the_broker_says_what_to_change(
+def test_an_error_of_the_broker_has_a_hint_with_the_fix(
     error: kerrors.KafkaError, kind: type[TallystickError], hint: str
 ) -> None:
     settings = KafkaSettings(bootstrap_servers=("a:1",))

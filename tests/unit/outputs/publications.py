@@ -1,4 +1,4 @@
-"""Rows to send, without a lake: what an output is given, built by hand."""
+"""Publications without a lake: the input of an output, built by hand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TableRows:
         return sum(len(table) for table in self._tables)
 
     def batches(self, start: int = 0) -> Iterator[pa.RecordBatch]:
-        """Two rows at a time."""
+        """Return the rows in batches of two."""
         for table in self._tables:
             for batch in table.to_batches(max_chunksize=2):
                 if start < len(batch):
@@ -33,12 +33,12 @@ class TableRows:
 
 
 def rows(*values: dict[str, Any]) -> Rows:
-    """Rows of one file."""
+    """Return rows of one file."""
     return TableRows(pa.Table.from_pylist(list(values))) if values else NoRows()
 
 
 def in_the_year_10000(**more: list[str]) -> Publication:
-    """Two rows, of which the second happened then."""
+    """Return a publication of two rows, the second with a time in the year 10000."""
     after = 253_402_300_800_000_000  # microseconds
     table = pa.table({"k": ["a", "b"], **more})
     times = pa.array([0, after], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
@@ -63,7 +63,7 @@ def publication(
     output: str = "feed",
     identity: tuple[str, ...] = ("k",),
 ) -> Publication:
-    """One interval's rows; plans are named by numbers."""
+    """Return the publication of one interval. A plan is named by a number."""
     return Publication(
         pipeline="small",
         output=output,
