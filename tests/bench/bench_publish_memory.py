@@ -33,9 +33,8 @@ from tallystick.connections.http import HttpSettings
 from tallystick.connections.smtp import SmtpSettings
 from tallystick.format.interval import Interval
 from tallystick.outputs.calls import EmailOutput, HttpOutput
-from tallystick.outputs.calls import http as http_calls
 from tallystick.outputs.calls.email import Mailbox
-from tallystick.outputs.calls.http import HttpReceiver
+from tallystick.outputs.calls.http import HttpAnswer, HttpReceiver
 from tallystick.outputs.changes import changes
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.kafka import KafkaOutput
@@ -162,7 +161,7 @@ def _calls(published: Publication, folder: Path, **how: Any) -> None:
         name="bench", table="t", url="http://receiver.example/", concurrency=1, **how
     )
     output = HttpReceiver(declared, HttpSettings, _Discarding("bench"))
-    output._ask = lambda *_: http_calls.Answer(status=200, text="")  # type: ignore[method-assign]
+    output._ask = lambda *_: HttpAnswer(status=200, text="")  # type: ignore[method-assign]
     output.prepare(published)
     output.begin(SCOPE)
     output.publish(published, resumed=False)

@@ -34,11 +34,11 @@ def main() -> int:
             records = records_of(client)
             cells: dict[str, list[str]] = {record.feature: [] for record in records}
             for codec in CODECS:
-                found = compare(broker, client, codec)
+                read = compare(broker, client, codec)
                 same: Counter[str] = Counter()
-                if len(found.ours) == len(found.consumed) == len(records):
+                if len(read.ours) == len(read.consumed) == len(records):
                     for record, ours, consumed in zip(
-                        records, found.ours, found.consumed, strict=True
+                        records, read.ours, read.consumed, strict=True
                     ):
                         sent = (record.key, record.value, list(record.headers))
                         same[record.feature] += ours == consumed and ours[2:] == sent

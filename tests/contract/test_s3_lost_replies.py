@@ -89,9 +89,9 @@ class TestAnAppliedWriteWhoseReplyIsLost:
             store = direct(proxy.url, fault)
             assert isinstance(store.create("a", file), Unknown)
             assert puts(proxy) == [[200]]
-            found = store.get("a")
-            assert found is not None
-            assert found.body == file.read_bytes()
+            stored = store.get("a")
+            assert stored is not None
+            assert stored.body == file.read_bytes()
 
     def test_replace_is_unknown_and_a_second_try_returns_changed(
         self, direct: Open, ministack_url: str, fault: HttpFault
@@ -104,9 +104,9 @@ class TestAnAppliedWriteWhoseReplyIsLost:
             assert store.replace("root.json", b"two", expected=etag) == NotApplied(
                 because="changed"
             )
-            found = store.get("root.json")
-            assert found is not None
-            assert found.body == b"two"
+            stored = store.get("root.json")
+            assert stored is not None
+            assert stored.body == b"two"
 
 
 @pytest.mark.parametrize("fault", NOT_APPLIED.values(), ids=NOT_APPLIED)
@@ -143,9 +143,9 @@ class TestAWriteThatArrivesLate:
             second = applied(store.replace("root.json", b"two", expected=etag))
             third = applied(store.replace("root.json", b"three", expected=second))
             assert proxy.release() == 412
-            found = store.get("root.json")
-            assert found is not None
-            assert (found.body, found.etag) == (b"three", third)
+            stored = store.get("root.json")
+            assert stored is not None
+            assert (stored.body, stored.etag) == (b"three", third)
 
     def test_it_cannot_be_applied_after_its_second_try_lost_the_race(
         self, direct: Open, ministack_url: str
@@ -160,9 +160,9 @@ class TestAWriteThatArrivesLate:
                 because="changed"
             )
             assert proxy.release() == 412
-            found = store.get("root.json")
-            assert found is not None
-            assert found.body == b"theirs"
+            stored = store.get("root.json")
+            assert stored is not None
+            assert stored.body == b"theirs"
 
     def test_before_that_it_can_be_applied_so_a_read_proves_nothing(
         self, direct: Open, ministack_url: str
@@ -172,13 +172,13 @@ class TestAWriteThatArrivesLate:
         with FaultProxy(ministack_url, [HttpFault(forward="later", answer="close")]) as proxy:
             store = direct(proxy.url)
             assert isinstance(store.replace("root.json", b"two", expected=etag), Unknown)
-            found = store.get("root.json")
-            assert found is not None
-            assert found.body == b"one"
+            stored = store.get("root.json")
+            assert stored is not None
+            assert stored.body == b"one"
             assert proxy.release() == 200
-            found = store.get("root.json")
-            assert found is not None
-            assert found.body == b"two"
+            stored = store.get("root.json")
+            assert stored is not None
+            assert stored.body == b"two"
 
 
 def test_a_gateway_that_retries_turns_a_success_into_not_applied(
@@ -190,9 +190,9 @@ def test_a_gateway_that_retries_turns_a_success_into_not_applied(
         store = direct(proxy.url)
         assert store.replace("root.json", b"two", expected=etag) == NotApplied(because="changed")
         assert puts(proxy) == [[200, 412]]
-        found = store.get("root.json")
-        assert found is not None
-        assert found.body == b"two"
+        stored = store.get("root.json")
+        assert stored is not None
+        assert stored.body == b"two"
 
 
 @pytest.mark.parametrize("answer", ["close", "reset"])
@@ -232,9 +232,9 @@ class TestReads:
         with FaultProxy(ministack_url, faults, method="GET") as proxy:
             store = S3Store(lake_uri, settings=S3Settings(endpoint_url=proxy.url), session=session)
             store.create("a", b"0123456789")
-            found = store.get("a")
-            assert found is not None
-            assert found.body == b"0123456789"
+            stored = store.get("a")
+            assert stored is not None
+            assert stored.body == b"0123456789"
             assert [request.method for request in proxy.seen] == ["PUT", "GET", "GET", "GET"]
 
 

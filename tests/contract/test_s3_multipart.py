@@ -123,12 +123,12 @@ def test_the_recorded_size_and_etag_are_those_of_the_stored_file(
     assert requests[-1][1]["if-none-match"] == "*"
     (listed,) = store.list("")
     assert (listed.key, listed.size_bytes, listed.etag) == (key, size_bytes, etag)
-    found = store.get(key)
-    assert found is not None
-    assert found.body == file.read_bytes()
-    assert etag == found.etag
+    stored = store.get(key)
+    assert stored is not None
+    assert stored.body == file.read_bytes()
+    assert etag == stored.etag
     if parts:
-        assert etag == etag_of(found.body)
+        assert etag == etag_of(stored.body)
 
 
 def test_a_large_file_over_an_object_returns_exists_and_leaves_no_parts(
@@ -181,9 +181,9 @@ def test_a_completion_whose_reply_is_lost_is_unknown_and_is_not_aborted(
         store = open_at(proxy.url)
         assert isinstance(store.create("a", file), Unknown)
         assert "DELETE" not in [r.method for r in proxy.seen]
-        found = store.get("a")
-        assert found is not None
-        assert found.body == file.read_bytes()
+        stored = store.get("a")
+        assert stored is not None
+        assert stored.body == file.read_bytes()
         assert store.create("a", file) == NotApplied(because="exists")
 
 

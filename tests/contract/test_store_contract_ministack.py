@@ -65,6 +65,6 @@ class TestS3StoreOnMinistack(StoreContract, StoreRaceContract):
     @pytest.mark.usefixtures("on_ministack")
     def test_the_uri_opens_the_same_objects(self, store: S3Store) -> None:
         store.create("a", b"x")
-        found = open_store(store.uri + "/").get("a")
-        assert found is not None
-        assert found.body == b"x"
+        stored = open_store(store.uri + "/").get("a")
+        assert stored is not None
+        assert stored.body == b"x"

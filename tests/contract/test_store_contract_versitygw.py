@@ -37,9 +37,9 @@ class TestS3StoreOnVersitygw(StoreContract, StoreRaceContract):
         outcome = store.create("a/1", b"y")
         assert isinstance(outcome, Unknown)
         assert "409" in outcome.because
-        found = store.get("a")
-        assert found is not None
-        assert (found.body, found.etag) == (b"x", first.etag)
+        stored = store.get("a")
+        assert stored is not None
+        assert (stored.body, stored.etag) == (b"x", first.etag)
 
     def test_it_passes_the_probe(self, store: S3Store) -> None:
         assert prove_conditional_writes(store, scratch=".probe/1").scratch_left is False

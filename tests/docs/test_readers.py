@@ -30,10 +30,10 @@ BUCKET, PREFIX = LAKE.removeprefix("s3://").split("/")
 SNAPSHOT = "snapshot = read_snapshot("
 SPARK_4_1 = "TALLYSTICK_TEST_SPARK_4_1"
 ROWS: Mapping[str, Callable[[Any], list[Row]]] = {
-    "pyiceberg": lambda found: found.to_pylist(),
-    "pandas": lambda found: pa.Table.from_pandas(found, preserve_index=False).to_pylist(),
-    "polars": lambda found: found.to_dicts(),
-    "duckdb": lambda found: found.to_pylist(),
+    "pyiceberg": lambda rows: rows.to_pylist(),
+    "pandas": lambda rows: pa.Table.from_pandas(rows, preserve_index=False).to_pylist(),
+    "polars": lambda rows: rows.to_dicts(),
+    "duckdb": lambda rows: rows.to_pylist(),
 }
 FENCED = re.compile(r"^```(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -130,9 +130,9 @@ def run_on_spark(way: str, python: str, home: Path, between: Callable[[], None])
     return Read(**{name: values[name] for name in Read.__slots__})
 
 
-def same(found: Sequence[Row], expected: Sequence[Row]) -> None:
+def same(actual: Sequence[Row], expected: Sequence[Row]) -> None:
     """Compare rows in any order. Instants may be text."""
-    assert sorted(map(_plain, found)) == sorted(map(_plain, expected))
+    assert sorted(map(_plain, actual)) == sorted(map(_plain, expected))
 
 
 def _plain(row: Row) -> str:

@@ -182,7 +182,7 @@ class _Audit:
         self, root: Mapping[str, Any], intervals: list[CommittedInterval]
     ) -> dict[tuple[str, int], PartitionLog]:
         """Read the committed ranges from the brokers, except topics that were created again since."""
-        found: dict[tuple[str, int], PartitionLog] = {}
+        partition_logs: dict[tuple[str, int], PartitionLog] = {}
         for topic, known in root["topics"].items():
             if topic_id(self._place.bootstrap, topic, self._place.login) != known["topic_id"]:
                 continue
@@ -191,5 +191,5 @@ class _Audit:
                 for number in range(len(known["origins"]))
             }
             logs = read_log(self._place.bootstrap, topic, ends, self._place.login)
-            found |= {(topic, number): log for number, log in logs.items()}
-        return found
+            partition_logs |= {(topic, number): log for number, log in logs.items()}
+        return partition_logs

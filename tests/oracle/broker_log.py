@@ -72,7 +72,7 @@ def _read(
             **login,
         }
     )
-    found: dict[int, dict[int, LogRecord]] = {p: {} for p in ends}
+    records: dict[int, dict[int, LogRecord]] = {p: {} for p in ends}
     try:
         begins = {
             p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_TIMEOUT_S)[0]
@@ -93,7 +93,7 @@ def _read(
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:
                     raise RuntimeError(f"{topic}[{p}]: {error}")
                 if error is None and offset < ends[p]:
-                    found[p][offset] = LogRecord(
+                    records[p][offset] = LogRecord(
                         message.timestamp()[1],
                         message.key(),
                         message.value(),
@@ -103,4 +103,4 @@ def _read(
                     waiting.discard(p)
     finally:
         consumer.close()
-    return begins, found
+    return begins, records

@@ -93,9 +93,9 @@ def check_aggregates(rows: Rows, aggregates: Mapping[str, Aggregate]) -> None:
     for table, expected in aggregates.items():
         rows_by_file = rows.aggregated.get(table, {})
         for interval in rows.intervals:
-            found = [row for key in interval.files(table) for row in rows_by_file.get(key, ())]
+            actual = [row for key in interval.files(table) for row in rows_by_file.get(key, ())]
             wanted = list(expected(list(_expected_rows(rows, interval))))
-            if (ours := _bag(found)) != (theirs := _bag(wanted)):
+            if (ours := _bag(actual)) != (theirs := _bag(wanted)):
                 different = next(iter((ours - theirs) + (theirs - ours)))
                 rows.problems.add(
                     "aggregate",

@@ -60,9 +60,9 @@ def blind_retry() -> Iterator[None]:
 
     def again(self: Lake, body: bytes, etag: Any) -> bool:
         while isinstance(self.store.replace(keys.ROOT, body, expected=etag), Unknown):
-            found = self.store.get(keys.ROOT)
-            assert found is not None
-            etag = found.etag
+            stored = self.store.get(keys.ROOT)
+            assert stored is not None
+            etag = stored.etag
         return True
 
     with patch.object(Lake, "_replace_root", again):
@@ -203,8 +203,8 @@ def report_from_a_list() -> Iterator[None]:
         for table, file in like.items():
             whole = f"tables/{table}/data/{plan_key.removeprefix('plans/').removesuffix('.json')}/"
             for line in lake.store.list(whole):
-                found = replace(file, key=line.key, etag=line.etag, size_bytes=line.size_bytes)
-                known.setdefault(line.key, found)
+                listed = replace(file, key=line.key, etag=line.etag, size_bytes=line.size_bytes)
+                known.setdefault(line.key, listed)
         every = replace(report, files=tuple(known.values()))
         with patch.object(
             Lake, "report", lambda self, key: every if key == report_key else read(self, key)

@@ -188,9 +188,9 @@ def loss_skipped_by_the_reader() -> Iterator[None]:
 
         @property
         def account(self) -> Any:
-            found = super().account
+            account = super().account
             span = self._split.span
-            return replace(found, span=span, absent=found.absent + self.gone)
+            return replace(account, span=span, absent=account.absent + self.gone)
 
     with without_own_checks(), patch.object(kafka_splits, "KafkaReading", Lenient):
         yield
@@ -221,10 +221,10 @@ def deduplicated_by_content() -> AbstractContextManager[Any]:
     """Drop a value that was read before as a duplicate."""
 
     def first_ones(batch: pa.RecordBatch) -> pa.RecordBatch:
-        seen: dict[bytes | None, int] = {}
+        first_at: dict[bytes | None, int] = {}
         for number, value in enumerate(batch.column("value").to_pylist()):
-            seen.setdefault(value, number)
-        return batch.take(pa.array(sorted(seen.values())))
+            first_at.setdefault(value, number)
+        return batch.take(pa.array(sorted(first_at.values())))
 
     return _rows(first_ones)
 

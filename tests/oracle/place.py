@@ -87,10 +87,10 @@ class Objects:
 
     def body(self, key: str) -> bytes:
         """Return an object that must exist. Raises FileNotFoundError with its key."""
-        found = self.get(key)
-        if found is None:
+        stored = self.get(key)
+        if stored is None:
             raise FileNotFoundError(key)
-        return found[0]
+        return stored[0]
 
     def json(self, key: str) -> Any:
         """Return a JSON object that must exist."""
@@ -98,8 +98,8 @@ class Objects:
 
     def find(self, key: str) -> Any:
         """Return a JSON object, None if it does not exist."""
-        found = self.get(key)
-        return None if found is None else json.loads(found[0])
+        stored = self.get(key)
+        return None if stored is None else json.loads(stored[0])
 
     def head(self, key: str) -> Listed | None:
         """Return size and ETag of an object, None if it does not exist."""
@@ -113,13 +113,13 @@ class Objects:
 
     def listing(self) -> dict[str, Listed]:
         """Return every object below the prefix."""
-        found: dict[str, Listed] = {}
+        objects: dict[str, Listed] = {}
         pages = self._client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
             for line in page.get("Contents", ()):
                 key = line["Key"].removeprefix(self._prefix)
-                found[key] = Listed(line["Size"], line["ETag"].strip('"'))
-        return found
+                objects[key] = Listed(line["Size"], line["ETag"].strip('"'))
+        return objects
 
     def key_of(self, location: str) -> str:
         """Return the relative key of an `s3://` location. Raises ValueError for a location outside the lake."""

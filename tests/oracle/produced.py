@@ -81,15 +81,15 @@ class ProducerLog:
         return {f["sha256"]: kept for f, kept in self._lines().values() if kept is not None}
 
     def _lines(self) -> dict[str, tuple[dict[str, Any], bytes | None]]:
-        found: dict[str, tuple[dict[str, Any], bytes | None]] = {}
+        lines: dict[str, tuple[dict[str, Any], bytes | None]] = {}
         text = self.path.read_text() if self.path.exists() else ""
         # A killed producer may leave an incomplete last line. Its record was noted as unknown before.
         for whole in text.split("\n")[:-1]:
             fields = json.loads(whole)
             name, value = fields.pop("name"), fields.pop("value", None)
             kept = None if value is None else base64.b64decode(value)
-            found[name] = fields, kept if kept is not None else found.get(name, ({}, None))[1]
-        return found
+            lines[name] = fields, kept if kept is not None else lines.get(name, ({}, None))[1]
+        return lines
 
 
 def produce_logged(

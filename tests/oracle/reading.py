@@ -69,13 +69,13 @@ class Ledger:
         self, root: Mapping[str, Any], interval: tuple[str, str]
     ) -> dict[Partition, tuple[int, int]]:
         """Return the offsets of an interval by partition. A boundary without a partition means its origin."""
-        found: dict[Partition, tuple[int, int]] = {}
+        ranges: dict[Partition, tuple[int, int]] = {}
         for topic, known in root["topics"].items():
             ends = [self.boundaries[at].get(topic, []) for at in interval]
             for number, origin in enumerate(known["origins"]):
                 start, end = (row[number][0] if number < len(row) else origin for row in ends)
-                found[topic, number] = (start, end)
-        return found
+                ranges[topic, number] = (start, end)
+        return ranges
 
 
 def read_ledger(objects: Objects, root: Mapping[str, Any]) -> Ledger:
@@ -114,8 +114,8 @@ class Tables:
         """Return a table's metadata, empty if it has none yet."""
         if key is None:
             return {}
-        found: Mapping[str, Any] = self._objects.json(key)
-        return found
+        metadata: Mapping[str, Any] = self._objects.json(key)
+        return metadata
 
     def named(self, metadata: Mapping[str, Any]) -> list[str]:
         """Return the other keys that readers of this metadata may read: older manifest lists and metadata files."""
@@ -134,15 +134,15 @@ class Tables:
         snapshot = next((s for s in snapshots if s["snapshot-id"] == current), None)
         if snapshot is None:
             return []
-        found: list[LiveFile] = []
+        files: list[LiveFile] = []
         for line in self._avro(snapshot["manifest-list"]):
             if line["content"] != _DATA:
                 raise ValueError(f"{metadata_key} has delete files: {line['manifest_path']}")
             path = line["manifest_path"]
             if path not in self._manifests:
                 self._manifests[path] = tuple(self._entries(path))
-            found += self._manifests[path]
-        return found
+            files += self._manifests[path]
+        return files
 
     def _entries(self, path: str) -> Iterator[LiveFile]:
         for entry in self._avro(path):

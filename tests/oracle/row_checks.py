@@ -150,11 +150,11 @@ class Rows:
         return any(name != DEAD for name in self.rows)
 
     def _covered(self) -> dict[Partition, list[tuple[int, int, CommittedInterval]]]:
-        found: dict[Partition, list[tuple[int, int, CommittedInterval]]] = defaultdict(list)
+        covered: dict[Partition, list[tuple[int, int, CommittedInterval]]] = defaultdict(list)
         for interval in self.intervals:
             for place, (start, end) in interval.ranges.items():
-                found[place].append((start, end, interval))
-        return found
+                covered[place].append((start, end, interval))
+        return covered
 
     def _check_sent(self, full_cover: bool, in_order: bool) -> None:
         covered = self._covered()
@@ -331,8 +331,8 @@ class Rows:
             return True, record.value
         if sent.sha256 == digest(None):
             return True, None
-        found = self.payload.values.get(sent.sha256)
-        return found is not None, found
+        value = self.payload.values.get(sent.sha256)
+        return value is not None, value
 
 
 def _headers(text: str | None) -> Headers:

@@ -57,10 +57,10 @@ def day(number: int) -> datetime:
 def columns(value: bytes | None) -> Mapping[str, Any] | None:
     """Return the expected row of a value, None for a dead letter: the decoder's result, computed by Python's json."""
     try:
-        found = json.loads(value or b"")
+        row = json.loads(value or b"")
     except ValueError:
         return None
-    return found if isinstance(found["n"], int) else None
+    return row if isinstance(row["n"], int) else None
 
 
 def sums(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -37,12 +37,12 @@ def test_the_oracle_imports_nothing_of_tallystick() -> None:
     while waiting:
         name = waiting.pop()
         visited.add(name)
-        for found in imported(Path(__file__).with_name(f"{name}.py")):
-            top, _, rest = found.partition(".")
+        for module in imported(Path(__file__).with_name(f"{name}.py")):
+            top, _, rest = module.partition(".")
             if top == "oracle":
                 waiting += [] if rest in visited else [rest]
             else:
-                assert top in FOREIGN | sys.stdlib_module_names, f"oracle.{name} imports {found}"
+                assert top in FOREIGN | sys.stdlib_module_names, f"oracle.{name} imports {module}"
     assert visited.issuperset({*OWN, "row_checks", "ledger_checks", "broker_log"})
 
 
@@ -74,12 +74,12 @@ def changed(sent: list[Sent], which: str = "ok", /, **fields: Any) -> list[Sent]
 
 
 def test_a_good_lake_passes(good: Scene) -> None:
-    found = audit_of(good)
+    finding = audit_of(good)
     ok = [record for record in good.log.written.read() if record.outcome == "ok"]
-    assert (found.ok, found.records, found.payloads) == (True, len(ok), len(ok)), found
-    assert (found.duplicates, found.missing) == (0, 0)
+    assert (finding.ok, finding.records, finding.payloads) == (True, len(ok), len(ok)), finding
+    assert (finding.duplicates, finding.missing) == (0, 0)
     # The ledger pages of the swaps that granted and committed nothing: days 1, 2, 3 and 5.
-    assert found.orphans.count == 4
+    assert finding.orphans.count == 4
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_a_good_lake_passes(good: Scene) -> None:
 def test_a_difference_from_the_producers_log_is_reported(
     good: Scene, change: Callable[[list[Sent]], list[Sent]], kind: str
 ) -> None:
-    found = audit_of(good, change(good.log.written.read()))
-    assert not found.ok
-    assert any(line.startswith(f"{kind}: ") for line in found.problems), found
+    finding = audit_of(good, change(good.log.written.read()))
+    assert not finding.ok
+    assert any(line.startswith(f"{kind}: ") for line in finding.problems), finding
 
 
 @pytest.mark.parametrize(
@@ -130,8 +130,8 @@ def test_a_difference_from_the_producers_log_is_reported(
 def test_a_record_of_unknown_outcome_may_be_present_or_absent(
     good: Scene, change: Callable[[list[Sent]], list[Sent]]
 ) -> None:
-    found = audit_of(good, change(good.log.written.read()))
-    assert found.ok, found
+    finding = audit_of(good, change(good.log.written.read()))
+    assert finding.ok, finding
 
 
 def test_an_unknown_record_explains_one_row_and_no_more(good: Scene) -> None:
@@ -142,8 +142,8 @@ def test_an_unknown_record_explains_one_row_and_no_more(good: Scene) -> None:
     rest = [record for record in sent if record not in same]
     unknown = replace(same[0], outcome="unknown", offset=None)
     assert audit_of(good, [*rest, unknown, unknown]).ok
-    found = audit_of(good, [*rest, unknown])
-    assert [line.split(":")[0] for line in found.problems] == ["foreign"], found
+    finding = audit_of(good, [*rest, unknown])
+    assert [line.split(":")[0] for line in finding.problems] == ["foreign"], finding
 
 
 def other_row(value: bytes | None) -> Mapping[str, Any] | None:
@@ -173,8 +173,8 @@ def other_row(value: bytes | None) -> Mapping[str, Any] | None:
 def test_a_difference_from_the_expectations_of_a_test_is_reported(
     good: Scene, other: dict[str, Any], kind: str
 ) -> None:
-    found = audit_of(good, **other)
-    assert any(line.startswith(f"{kind}: ") for line in found.problems), found
+    finding = audit_of(good, **other)
+    assert any(line.startswith(f"{kind}: ") for line in finding.problems), finding
 
 
 # ---------------------------------------------------------------- a good lake, damaged
@@ -215,11 +215,11 @@ def test_a_deleted_object_and_a_longer_data_file_are_reported(
             client.delete_object(**s3)
         else:
             client.put_object(**s3, Body=body + more)
-        found = audit_of(good)
+        finding = audit_of(good)
     finally:
         client.put_object(**s3, Body=body)
         objects.close()
-    assert any(line.startswith(f"{kind}: ") for line in found.problems), found
+    assert any(line.startswith(f"{kind}: ") for line in finding.problems), finding
 
 
 def test_a_watcher_reports_a_root_that_is_gone(

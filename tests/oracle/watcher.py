@@ -36,7 +36,7 @@ class Watcher:
         self._record: str | None = None
         self._committed: dict[tuple[str, str], int] = {}
         self._records: dict[str, Any] = {}
-        self._seen: set[str] = set()
+        self._checked_files: set[str] = set()
         self.polls = self.roots = self.unanswered = 0
 
     def __enter__(self) -> Self:
@@ -80,13 +80,13 @@ class Watcher:
 
     def _poll(self) -> None:
         try:
-            found = self._objects.get(ROOT, unless=self._etag)
+            stored = self._objects.get(ROOT, unless=self._etag)
         except FileNotFoundError:
             self._problems.add("root", f"{ROOT} existed (version {self._version}) and is gone")
             return
-        if found is None:
+        if stored is None:
             return
-        root = json.loads(found[0])
+        root = json.loads(stored[0])
         try:
             self._check(root)
         except FileNotFoundError as missing:
@@ -94,7 +94,7 @@ class Watcher:
         except ValueError as error:
             self._add(root, str(error))
         self.roots += 1
-        self._etag, self._version, self._record = found[1], root["version"], root["record"]
+        self._etag, self._version, self._record = stored[1], root["version"], root["record"]
 
     def _add(self, root: Any, text: str) -> None:
         self._problems.add("snapshot", f"version {root['version']}: {text}")
@@ -126,9 +126,9 @@ class Watcher:
         for key in expected - live:
             self._add(root, f"table {name} does not have {key} of a committed interval")
         for file in files:
-            if file.key in self._seen:
+            if file.key in self._checked_files:
                 continue
-            self._seen.add(file.key)
+            self._checked_files.add(file.key)
             stored = self._objects.head(file.key)
             if stored is None or stored.size_bytes != file.size_bytes:
                 self._add(

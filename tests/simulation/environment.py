@@ -170,17 +170,17 @@ class SimulatedStore:
     def list(self, prefix: str) -> Iterator[Listed]:
         self.sim.step()
         for key in sorted(k for k in self.sim.objects if k.startswith(prefix)):
-            found = self.sim.objects[key]
+            stored = self.sim.objects[key]
             # All objects are new: a publisher skips old markers, but must find those of commits that were killed.
             yield Listed(
-                key=key, size_bytes=len(found.body), etag=found.etag, modified=self.sim.now()
+                key=key, size_bytes=len(stored.body), etag=stored.etag, modified=self.sim.now()
             )
 
     def delete(self, keys: Iterable[str]) -> None:
         self.sim.step()
         for key in keys:
-            if (found := self.sim.objects.pop(key, None)) is not None:
-                self.sim.deleted[key] = found.body
+            if (stored := self.sim.objects.pop(key, None)) is not None:
+                self.sim.deleted[key] = stored.body
         self.sim.deletions += 1
 
 
@@ -239,7 +239,7 @@ class SimulatedLog:
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
     ) -> Sequence[Position]:
         wanted, latest = at_ms / 1000, latest_ms / 1000
-        found: list[Position] = []
+        positions: list[Position] = []
         for p in sorted(self.records):
             if p >= len(floors):
                 continue  # the partition was added after this plan described the topic
@@ -255,8 +255,8 @@ class SimulatedLog:
             )
             if offset > self.stable[p]:
                 raise NotYet(f"{topic}[{p}]: {offset} > {self.stable[p]}.", hint="wait.")
-            found.append(Position(offset=offset, leader_epoch=0))
-        return found
+            positions.append(Position(offset=offset, leader_epoch=0))
+        return positions
 
     def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
         # One record is enough here, so that expired logs are planned as well.
@@ -319,11 +319,11 @@ class SimulatedTables:
     ) -> str:
         files: list[str] = []
         if state.metadata is not None:
-            found = self.store.get(state.metadata)
-            if found is None:
+            stored = self.store.get(state.metadata)
+            if stored is None:
                 # The same error as of the real tables: if the root has changed, the swap decides again.
                 raise Corrupt(f"{state.metadata} is gone.", hint="nothing was changed.")
-            files = json.loads(found.body)
+            files = json.loads(stored.body)
         if not set(drop) <= set(files):
             raise Violation(f"I1: {sorted(set(drop) - set(files))[0]} is dropped and not live")
         after = [f for f in files if f not in drop] + [f.key for f in add]

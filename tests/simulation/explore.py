@@ -26,16 +26,16 @@ def main() -> int:
         print(broken or "the promise held")
         return 1 if broken else 0
     began = time.monotonic()
-    found = explore(options.seed, options.schedules, stop_after=10)
+    findings = explore(options.seed, options.schedules, stop_after=10)
     print(
-        f"{found.schedules} schedules, {found.steps} steps, {found.commits} commits, "
-        f"{len(found.violations)} violations, {time.monotonic() - began:.0f} s"
+        f"{findings.schedules} schedules, {findings.steps} steps, {findings.commits} commits, "
+        f"{len(findings.violations)} violations, {time.monotonic() - began:.0f} s"
     )
-    for seed, broken in found.violations:
+    for seed, broken in findings.violations:
         print(
             f"  seed {seed}: {broken}\n    replay: python tests/simulation/explore.py --show {seed}"
         )
-    return 1 if found.violations else 0
+    return 1 if findings.violations else 0
 
 
 if __name__ == "__main__":

@@ -369,16 +369,16 @@ def explore(first_seed: int, schedules: int, *, stop_after: int = 1) -> Findings
     _cache_decoding()
     # Most of the objects live long: garbage collection took a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
-    found = Findings()
+    findings = Findings()
     for seed in range(first_seed, first_seed + schedules):
         schedule = Schedule(seed)
         broken = schedule.run()
-        found.schedules += 1
-        found.steps += schedule.steps
-        found.commits += sum(1 for body in schedule.sim.landed if b'"record":"commits/' in body)
+        findings.schedules += 1
+        findings.steps += schedule.steps
+        findings.commits += sum(1 for body in schedule.sim.landed if b'"record":"commits/' in body)
         if broken:
-            found.violations.append((seed, broken))
-            found.kinds[broken.split(":")[0]] += 1
-            if len(found.violations) >= stop_after:
+            findings.violations.append((seed, broken))
+            findings.kinds[broken.split(":")[0]] += 1
+            if len(findings.violations) >= stop_after:
                 break
-    return found
+    return findings

@@ -70,10 +70,10 @@ class Oracle:
                         self._object(done["report"], f"report of {entry['interval']}")
 
     def _object(self, key: str, why: str) -> Any:
-        found = self.sim.objects.get(key)
-        if found is None:
+        stored = self.sim.objects.get(key)
+        if stored is None:
             raise Violation(f"I3: {key} ({why}) does not exist")
-        return json.loads(found.body)
+        return json.loads(stored.body)
 
     def _check(self, root: dict[str, Any]) -> None:
         if self.before is not None and root["version"] != self.before["version"] + 1:
@@ -165,11 +165,11 @@ class Oracle:
             known = root["topics"][topic]["origins"]
             offsets: dict[str, list[int]] = {}
             for instant, positions in boundaries.items():
-                found = [offset for offset, _ in positions.get(topic, [])]
-                offsets[instant] = found + known[len(found) :]
+                stored = [offset for offset, _ in positions.get(topic, [])]
+                offsets[instant] = stored + known[len(stored) :]
                 if instant > end["since"] and offsets[instant] != end["ends"]:
                     raise Violation(
-                        f"A1: {topic} ended at {end}, the boundary at {instant} is {found}"
+                        f"A1: {topic} ended at {end}, the boundary at {instant} is {stored}"
                     )
             for entry in entries:
                 start, stop = entry["interval"]

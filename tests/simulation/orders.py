@@ -274,16 +274,18 @@ def difference(played: Order) -> str | None:
     """Return the first table whose rows differ from the reference, and the difference. None if all agree."""
     wanted = expected(played)
     for table in ("kept", *RESULTS):
-        found = played.rows(table)
+        rows = played.rows(table)
         if table == "kept":
-            found = Counter({(r[4], r[5]): n for r, n in found.items()})
+            rows = Counter({(r[4], r[5]): n for r, n in rows.items()})
         if table == "corrections":
             # One row per interval, window and key: compared as counts and sums.
-            found, wanted[table] = _summed(found), _single(wanted[table])
+            rows, wanted[table] = _summed(rows), _single(wanted[table])
         if played.mode == "kafka" and table == "running":
             continue  # this lookback is limited to hours, and a running value needs all of the past
-        if found != wanted[table]:
-            return f"{table}: extra {dict(found - wanted[table])}, missing {dict(wanted[table] - found)}"
+        if rows != wanted[table]:
+            return (
+                f"{table}: extra {dict(rows - wanted[table])}, missing {dict(wanted[table] - rows)}"
+            )
     return None
 
 
@@ -308,9 +310,9 @@ def play(seed: int, mode: str, choices: random.Random | None = None) -> Order:
     played = Order(seed=seed, mode=mode, choices=choices)
     played.play()
     if mode == "kafka" and played.jobs == 1:
-        found = stale(played.entries)
-        assert not found, (
-            f"seed {seed}: stale although everything was read: {found}; {played.steps}"
+        intervals = stale(played.entries)
+        assert not intervals, (
+            f"seed {seed}: stale although everything was read: {intervals}; {played.steps}"
         )
     played.settle()
     wrong = difference(played)

@@ -51,10 +51,10 @@ class SimulatedRows:
         """Yield one batch per file. Raises Corrupt if a file is gone."""
         assert start == 0
         for file in self._files:
-            found = self._store.get(file.key)
-            if found is None:
+            stored = self._store.get(file.key)
+            if stored is None:
                 raise Corrupt(f"{file.key} is gone.", hint="restore it.")
-            yield SimulatedBatch(json.loads(found.body))
+            yield SimulatedBatch(json.loads(stored.body))
 
 
 @dataclass

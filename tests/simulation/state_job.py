@@ -149,8 +149,8 @@ def stage_state(
     assert plan is not None
     pipeline = pipeline_from_spec(plan.spec, where=plan_key)
     assert pipeline.lookback is not None
-    found = earlier(lake, plan, pipeline.lookback, staged=staged, log=log)
-    before, read = _before(lake, log, pipeline, found)
+    lookback = earlier(lake, plan, pipeline.lookback, staged=staged, log=log)
+    before, read = _before(lake, log, pipeline, lookback)
     records, dead, accounts = _read(log, plan.topics, own_span(lake, plan))
     outputs = job(records, before, plan.interval)
     rows = {
@@ -167,7 +167,7 @@ def stage_state(
         library="test",
         files=_files(lake, plan, pipeline, rows, dead),
         accounts=accounts,
-        lookback=found.used(plan.fingerprint, read),
+        lookback=lookback.used(plan.fingerprint, read),
     )
     lake.put_new(report.key, report.encode())
     return plan, report
@@ -200,22 +200,22 @@ class _Plain:
         del name
 
 
-def _rows(found: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = found.select(schema.names).cast(schema).to_pylist()
+def _rows(table: pa.Table, schema: pa.Schema) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = table.select(schema.names).cast(schema).to_pylist()
     return rows
 
 
 def _before(
-    lake: Lake, log: FakeLog, pipeline: Pipeline, found: LookbackInput
+    lake: Lake, log: FakeLog, pipeline: Pipeline, lookback: LookbackInput
 ) -> tuple[dict[str, pa.Table], dict[Interval, int]]:
     """Return earlier partial rows by table, and how many records were read of uncommitted ranges."""
     schemas = {t.name: written_schema(t) for t in pipeline.tables}
     tables: dict[str, list[pa.Table]] = {n: [schemas[n].empty_table()] for n in PARTIALS}
-    for part in found.parts:
+    for part in lookback.parts:
         for name, into in tables.items():
             into += [stored(lake.store, f, schemas[name]) for f in part.files.get(name, ())]
     read: dict[Interval, int] = {}
-    for unread in found.unread:
+    for unread in lookback.unread:
         rows, read[unread.interval] = _through_job(log, schemas, unread)
         for name, into in tables.items():
             into.append(rows[name].select(schemas[name].names).cast(schemas[name]))
@@ -232,9 +232,9 @@ def _through_job(
 
 def stored(store: Store, file: FileReport, schema: pa.Schema) -> pa.Table:
     """Return a data file's rows."""
-    found = store.get(file.key)
-    assert found is not None, file.key
-    return pq.read_table(pa.BufferReader(found.body)).select(schema.names).cast(schema)
+    body = store.get(file.key)
+    assert body is not None, file.key
+    return pq.read_table(pa.BufferReader(body.body)).select(schema.names).cast(schema)
 
 
 _RECORDS = pa.schema(
@@ -252,12 +252,12 @@ _RECORDS = pa.schema(
 
 
 def _clocks(
-    found: Sequence[tuple[int, FakeRecord]], span: LogSpan, cuts: Sequence[tuple[int, int]]
+    records: Sequence[tuple[int, FakeRecord]], span: LogSpan, cuts: Sequence[tuple[int, int]]
 ) -> dict[int, datetime]:
     """Return the log time of each data record that is not aborted, read in two splits by the engine's own clock."""
     clocks: dict[int, datetime] = {}
     reached = 0
-    for split in (found[: len(found) // 2], found[len(found) // 2 :]):
+    for split in (records[: len(records) // 2], records[len(records) // 2 :]):
         aborted = [(o, record.at_ms) for o, record in split if record.kind == "aborted"]
         clock = SplitClock(span.interval, cuts, aborted)
         data = [(o, record.at_ms) for o, record in split if record.kind in ("data", "dead")]
@@ -285,9 +285,9 @@ def _read(
         for number, planned in enumerate(topic.ranges):
             counts = dict.fromkeys(("records", "dead_letters", "aborted", "control", "absent"), 0)
             readable = (planned.readable_from, planned.end)
-            found = list(log.read(keys.kafka_topic(topic.name), number, *readable))
-            clocks = _clocks(found, span, span.cuts(TOPIC, number))
-            for offset, record in found:
+            records = list(log.read(keys.kafka_topic(topic.name), number, *readable))
+            clocks = _clocks(records, span, span.cuts(TOPIC, number))
+            for offset, record in records:
                 counts[
                     {"data": "records", "dead": "dead_letters"}.get(record.kind, record.kind)
                 ] += 1

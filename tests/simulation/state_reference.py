@@ -77,12 +77,12 @@ def windows(events: Sequence[Event], rules: Rules, first: int, last: int) -> tup
             if start + rules.size + rules.lateness <= event.log_ms:
                 late.append((start, event.key, event.amount))
             else:
-                found = sums[start, event.key]
-                found[0], found[1] = found[0] + 1, found[1] + event.amount
+                counts = sums[start, event.key]
+                counts[0], counts[1] = counts[0] + 1, counts[1] + event.amount
             start -= rules.slide
     closed = [
-        (start, key, *found)
-        for (start, key), found in sums.items()
+        (start, key, *counts)
+        for (start, key), counts in sums.items()
         if closing(start + rules.size + rules.lateness, first, last)
     ]
     return closed, late
@@ -119,8 +119,8 @@ def running(events: Sequence[Event], ends: Sequence[int]) -> Rows:
         sums: dict[str, list[int]] = {}
         for event in events:
             if event.log_ms < end:
-                found = sums.setdefault(event.key, [0, 0, event.amount])
-                found[0], found[1] = found[0] + 1, found[1] + event.amount
-                found[2] = max(found[2], event.amount)
-        rows += [(end, key, *found) for key, found in sums.items()]
+                counts = sums.setdefault(event.key, [0, 0, event.amount])
+                counts[0], counts[1] = counts[0] + 1, counts[1] + event.amount
+                counts[2] = max(counts[2], event.amount)
+        rows += [(end, key, *counts) for key, counts in sums.items()]
     return rows

@@ -26,23 +26,23 @@ MUTANT_SCHEDULES_MAX = 3_000
     [pytest.param(n, marks=[pytest.mark.long] if n >= LONG_FROM else []) for n in range(RANGES)],
 )
 def test_no_schedule_breaks_the_promise(number: int) -> None:
-    found = explore(SEED + number * PER_RANGE, PER_RANGE)
+    findings = explore(SEED + number * PER_RANGE, PER_RANGE)
     replays = "".join(
         f"\nseed {seed}: {broken}\nreplay: python tests/simulation/explore.py --show {seed}"
-        for seed, broken in found.violations
+        for seed, broken in findings.violations
     )
-    assert not found.violations, replays
-    assert found.schedules == PER_RANGE
+    assert not findings.violations, replays
+    assert findings.schedules == PER_RANGE
     # An explorer without commits would prove nothing.
-    assert found.commits > found.schedules
+    assert findings.commits > findings.schedules
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_a_dropped_guard_is_detected(name: str) -> None:
     mutant: Mutant = MUTANTS[name]
     with mutant():
-        found = explore(SEED, MUTANT_SCHEDULES_MAX)
-    assert found.violations, f"{found.schedules} schedules did not detect {name!r}"
+        findings = explore(SEED, MUTANT_SCHEDULES_MAX)
+    assert findings.violations, f"{findings.schedules} schedules did not detect {name!r}"
 
 
 def test_the_same_seed_gives_the_same_schedule() -> None:

@@ -57,18 +57,18 @@ def _notes_nothing(self: LookbackInput, fingerprint: str, records: Any) -> Lookb
 def _first_seen(records: pa.Table, key: list[str]) -> pa.Table:
     """Return each key's first record in place of its last."""
     ordered = records.sort_by([("_log_time", "ascending")])
-    found = ordered.group_by(key).aggregate([("_log_time", "min")])
-    return found.rename_columns(["key", "last_seen"])
+    firsts = ordered.group_by(key).aggregate([("_log_time", "min")])
+    return firsts.rename_columns(["key", "last_seen"])
 
 
-def _by_time_alone(found: Any, span: Any, cuts: Any) -> Any:
+def _by_time_alone(records: Any, span: Any, cuts: Any) -> Any:
     """Return a log time that goes back when a record's timestamp does."""
-    return {offset: datetime.fromtimestamp(record.at_ms / 1000, UTC) for offset, record in found}
+    return {offset: datetime.fromtimestamp(record.at_ms / 1000, UTC) for offset, record in records}
 
 
-def _forgotten(found: Any, span: Any, cuts: Any, whole: Any = state_job._clocks) -> Any:
+def _forgotten(records: Any, span: Any, cuts: Any, whole: Any = state_job._clocks) -> Any:
     """Start the clock of each split at the start of its interval, without the time that earlier splits reached."""
-    halves = (found[: len(found) // 2], found[len(found) // 2 :])
+    halves = (records[: len(records) // 2], records[len(records) // 2 :])
     return {
         o: at for half in halves for item in half for o, at in whole([item], span, cuts).items()
     }

@@ -273,8 +273,8 @@ class MeasuredLog:
     def boundary(
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
     ) -> Sequence[Position]:
-        found = self._offsets[datetime.fromtimestamp(at_ms / 1000, UTC)]
-        return [Position(offset=o, leader_epoch=0 if o else -1) for o in found]
+        offsets = self._offsets[datetime.fromtimestamp(at_ms / 1000, UTC)]
+        return [Position(offset=o, leader_epoch=0 if o else -1) for o in offsets]
 
     def unproven(self, topic: str, positions: Sequence[Position], at_ms: int) -> Mapping[int, int]:
         return {}
@@ -381,9 +381,9 @@ class SparkLake:
             first=DAY,
         )
         planned = plan(self.lake, MeasuredLog(self.servers), request)
-        found = self.lake.plan(planned.intervals[0].plan)
-        assert found is not None
-        return found
+        granted = self.lake.plan(planned.intervals[0].plan)
+        assert granted is not None
+        return granted
 
     def start(
         self,
@@ -438,9 +438,9 @@ class SparkLake:
     def report(self, ended: Ended, index: int = 0) -> Report:
         """Return the report that the job's result names."""
         assert ended.code == 0, ended.output
-        found = self.lake.report(ended.result[index]["report"])
-        assert found is not None
-        return found
+        report = self.lake.report(ended.result[index]["report"])
+        assert report is not None
+        return report
 
     def rows(self, files: Sequence[FileReport]) -> pa.Table:
         """Read reported files with pyarrow's own S3 client."""
@@ -463,7 +463,7 @@ class SparkLake:
         """Return the keys of all data files below a plan's prefix, reported or not."""
         interval, plan_uuid = keys.plan_parts(plan.key)
         listed = self.lake.store.list(f"{keys.table_prefix(table)}data/{interval}/{plan_uuid}/")
-        return {found.key for found in listed}
+        return {item.key for item in listed}
 
 
 @pytest.fixture

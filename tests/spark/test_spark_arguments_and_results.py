@@ -108,19 +108,19 @@ def task_row(split: int, error: TallystickError | None = None, *partials: bytes)
 
 
 def test_the_most_decisive_error_is_raised() -> None:
-    later, stop, ask, foreign = (
+    later, stop, action, foreign = (
         KafkaUnavailable("away.", hint="retry."),
         Superseded("other.", hint="nothing."),
-        LogDamaged("broken.", hint="ask."),
+        LogDamaged("broken.", hint="check."),
         TallystickError("odd.", hint="read."),
     )
-    assert most_decisive([later, foreign, stop, ask]) is ask
+    assert most_decisive([later, foreign, stop, action]) is action
     assert most_decisive([later, foreign, stop]) is stop
     assert most_decisive([later, foreign]) is foreign
     first, second = (JobChanged(n, hint="") for n in ("first", "second"))
     assert most_decisive([later, first, second]) is first
-    with pytest.raises(LogDamaged, match=r"broken\. Next: ask\."):
-        results_of([task_row(0, later), task_row(1), task_row(2, ask), task_row(3, later)])
+    with pytest.raises(LogDamaged, match=r"broken\. Next: check\."):
+        results_of([task_row(0, later), task_row(1), task_row(2, action), task_row(3, later)])
 
 
 def test_too_many_partial_rows_are_an_invalid_pipeline_also_when_spark_counts_them(

@@ -322,5 +322,5 @@ def test_an_executor_that_finishes_after_its_driver_changes_nothing(
     again = commit(lake, tables, plan_key=plan.key, report_key=report.key)
     assert again.already
     assert verify(lake).proven
-    reports = {found.key for found in lake.store.list(keys.ATTEMPTS_PREFIX)}
+    reports = {item.key for item in lake.store.list(keys.ATTEMPTS_PREFIX)}
     assert reports == {report.key}, "the killed attempt wrote a report"

@@ -72,9 +72,9 @@ def assert_conf_without_secrets(configuration: dict[str, Any], login: dict[str, 
     assert configuration["properties"]["java.version"]
     # The search can find them: both are in the job's environment, which tallystick reads.
     assert "canary" in json.dumps(login)
-    for place, found in configuration.items():
-        assert "canary" not in json.dumps(found), place
-        assert login["bootstrap_servers"] not in json.dumps(found), place
+    for place, values in configuration.items():
+        assert "canary" not in json.dumps(values), place
+        assert login["bootstrap_servers"] not in json.dumps(values), place
 
 
 def test_a_dataframe_job_with_a_join_and_a_shuffle_is_staged_exactly(frames_lake: Any) -> None:
@@ -91,7 +91,7 @@ def test_a_dataframe_job_with_a_join_and_a_shuffle_is_staged_exactly(frames_lake
         )
         # Two outputs and one landing: each input split was read from Kafka once.
         attempt = keys.scratch_prefix(plan.key, report.attempt)
-        listed = [found.key for found in frames_lake.lake.store.list(attempt)]
+        listed = [item.key for item in frames_lake.lake.store.list(attempt)]
         assert sum(key.endswith(".parquet") for key in listed) == 4
         assert sum(key.endswith(".json") for key in listed) == 1
         assert all(f.lineage for f in report.files if f.table != "origins")
@@ -117,9 +117,7 @@ def test_files_of_tasks_killed_after_their_uploads_are_in_no_report(
         orphans = frames_lake.uploaded(plan, table) - {f.key for f in report.files}
         assert orphans, "the killed task uploaded nothing: the test killed it too early"
     listed = frames_lake.lake.store.list(keys.scratch_prefix(plan.key, report.attempt))
-    assert sum(found.key.endswith(".parquet") for found in listed) == 8, (
-        "4 input splits, each twice"
-    )
+    assert sum(item.key.endswith(".parquet") for item in listed) == 8, "4 input splits, each twice"
     # The result is exact because its input never changes. The job logs the warning nevertheless.
     assert "table flights: Repartition 5, true deals rows out by turns" in ended.output
     assert "table origins: " not in ended.output.replace("table origins: 3 rows", "")

@@ -153,10 +153,10 @@ def test_one_run_over_both_days_reads_what_it_has_staged(state_lake: SparkLake) 
     assert [s.records for s in second.lookback.seen] == [600]
     assert not stale(state_lake.lake.read(lambda snapshot: snapshot.whole_ledger().entries))
     _check(state_lake, [first, second])
-    found = rows(state_lake, [first, second], "running")
+    running = rows(state_lake, [first, second], "running")
     ends = [ms(DAY + timedelta(days=n)) for n in (1, 2)]
     wanted = Counter(row[:4] for row in reference.running(_events(state_lake), ends))
-    assert Counter((ms(r["as_of"]), r["origin"], r["n"], r["total"]) for r in found) == wanted
+    assert Counter((ms(r["as_of"]), r["origin"], r["n"], r["total"]) for r in running) == wanted
 
 
 def _events(lake: SparkLake) -> list[reference.Event]:

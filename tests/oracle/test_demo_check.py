@@ -1,4 +1,4 @@
-"""The demo's judge is awake: it passes the real code, and fails three mutants of it, each for the right reason."""
+"""The demo's check passes for the real code, and fails for three mutants of it, each for the right reason."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ DAYS = 3
 
 
 def bad(verdict: Verdict) -> dict[str, str]:
-    """What does not hold."""
+    """Return the findings that do not hold."""
     return {f.check: f.text for f in verdict.findings if not f.holds}
 
 
 def run_all(demo: Any) -> None:
-    """All three days, the last one first: intervals commit in any order."""
+    """Run all three days, the last one first: intervals commit in any order."""
     for day in reversed(range(DAYS)):
         demo.run(day)
 
 
-def test_the_real_code_passes_on_a_second_server_too(small_demo_on_versitygw: Any) -> None:
-    """The demo's pipeline from Kafka to the judge, on versitygw."""
+def test_the_real_code_passes_on_a_second_server(small_demo_on_versitygw: Any) -> None:
+    """The demo's pipeline from Kafka to the check, on versitygw."""
     run_all(small_demo_on_versitygw)
     verdict = small_demo_on_versitygw.check()
     assert bad(verdict) == {}
@@ -50,14 +50,14 @@ def test_the_real_code_passes(small_demo: Any) -> None:
     assert bad(verdict) == {}
     assert verdict.passed
     assert list(verdict.lines())[-1] == "The check: PASS."
-    # The retry of each commit was answered, so the mutant below changes what happened here.
+    # The retry of each commit returned AlreadyCommitted, so the mutant below changes it.
     assert [[r.already for r in day] for day in results] == [[False, True]] * DAYS
-    says = {f.check: f.text for f in verdict.findings}
-    assert "2,556 flights of the CSV: 50 aborted, 9 cut" in says["sent"]
-    assert says["sum"].startswith("2,529 flights + 27 dead letters = 2,556;")
+    texts = {f.check: f.text for f in verdict.findings}
+    assert "2,556 flights of the CSV: 50 aborted, 9 cut" in texts["sent"]
+    assert texts["sum"].startswith("2,529 flights + 27 dead letters = 2,556;")
 
 
-def test_a_commit_that_is_never_answered_with_already_committed_fails(
+def test_a_commit_that_never_returns_already_committed_fails(
     small_demo: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = committing.decide_commit
@@ -65,7 +65,7 @@ def test_a_commit_that_is_never_answered_with_already_committed_fails(
     def never_already(root: Any, entry: Any, plan: Any, **known: Any) -> Any:
         decision = real(root, entry, plan, **known)
         if isinstance(decision, committing.AlreadyCommitted):
-            # As if the ledger did not name committed plans: the grant seems to stand.
+            # As if the ledger did not name committed plans: the grant seems to be valid.
             granted = Granted(plan=plan.key, request=plan.request, generation=plan.generation)
             return committing.Publish(
                 before=dataclasses.replace(entry, granted=granted, committed=None)
@@ -73,7 +73,7 @@ def test_a_commit_that_is_never_answered_with_already_committed_fails(
         return decision
 
     monkeypatch.setattr(committing, "decide_commit", never_already)
-    # The invariants would refuse such a swap (I5), so this guard has to go as well.
+    # The invariants would refuse this swap (I5), so this guard is dropped as well.
     monkeypatch.setattr(tallystick.lake.lake, "check_swap", lambda *_: None)
     run_all(small_demo)
 
@@ -110,7 +110,7 @@ def test_a_file_that_a_table_lists_twice_fails(
             add = [*add, add[0]]
         return real(self, state, add=add, **rest)
 
-    # Our own guard against it has to go first.
+    # tallystick's own guard against it is dropped first.
     monkeypatch.setattr(tallystick.tables.staging, "check_files", lambda *_, **__: None)
     monkeypatch.setattr(IcebergTables, "stage", twice)
     run_all(small_demo)
@@ -127,7 +127,7 @@ def test_a_lake_that_cannot_be_read_fails(small_demo: Any) -> None:
     assert list(verdict.lines())[-1] == "The check: FAIL."
 
 
-def test_the_judge_imports_nothing_of_tallystick() -> None:
+def test_the_check_imports_nothing_of_tallystick() -> None:
     folder = Path(examples.demo.check.__file__).parent
     foreign: set[str] = set()
     for file in folder.glob("*.py"):

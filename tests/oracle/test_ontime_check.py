@@ -1,4 +1,4 @@
-"""The judge of the on-time example: it passes what is right, and names what is not."""
+"""The check of the on-time example passes for the right rows, and names the wrong ones."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ GOOD = """
 
 
 def bad(change: str) -> dict[str, str]:
-    """What the judge does not accept after a change."""
+    """Return the findings that do not hold after a change."""
     with duckdb.connect(":memory:") as db:
         db.execute("SET TimeZone = 'UTC'")
         db.execute(GOOD + change)
         return {f.check: f.text for f in check_ontime(db, AIRLINES) if not f.holds}
 
 
-def test_what_is_right_passes() -> None:
+def test_the_right_rows_pass() -> None:
     assert bad("") == {}
 
 
 @pytest.mark.parametrize(
-    ("change", "check", "told"),
+    ("change", "check", "message"),
     [
         ("INSERT INTO ontime_daily FROM ontime_daily LIMIT 1", "ontime: once", "more than once"),
         ("UPDATE ontime_daily SET flights = 2 WHERE carrier = 'UA'", "ontime: =", "UA"),
@@ -51,13 +51,13 @@ def test_what_is_right_passes() -> None:
         ("DELETE FROM good WHERE carrier = 'B6'", "ontime: =", "B6"),
     ],
 )
-def test_what_is_wrong_is_named(change: str, check: str, told: str) -> None:
+def test_a_wrong_row_is_named(change: str, check: str, message: str) -> None:
     found = bad(change)
-    assert told in found[check]
+    assert message in found[check]
 
 
 @pytest.mark.parametrize(("dead", "holds"), [(332_775, True), (332_774, False)])
-def test_counted_flights_and_dead_letters_are_the_csvs_lines(dead: int, holds: bool) -> None:
+def test_flights_and_dead_letters_add_up_to_the_lines_of_the_csv(dead: int, holds: bool) -> None:
     with duckdb.connect(":memory:") as db:
         db.execute(GOOD)
         db.execute(f"CREATE TABLE dead_letters AS FROM range({dead})")
@@ -65,8 +65,8 @@ def test_counted_flights_and_dead_letters_are_the_csvs_lines(dead: int, holds: b
         assert check_sum(db).holds is holds
 
 
-def test_a_record_is_sound_to_who_does_not_declare_its_wrong_field(tmp_path: Path) -> None:
-    """And what was sent for later days is not looked at."""
+def test_a_record_is_valid_if_its_wrong_field_is_not_declared(tmp_path: Path) -> None:
+    """Records of later days are ignored."""
     sent = [
         {"partition": 0, "offset": 0, "kind": "type", "wrong": "carrier", "row": 1, "at_ms": 0},
         {"partition": 0, "offset": 1, "kind": "type", "wrong": "distance", "row": 2, "at_ms": 0},
