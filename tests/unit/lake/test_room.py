@@ -212,8 +212,8 @@ def test_without_room_the_same_commit_waits_for_the_backlog(dropped: tuple[type,
 def test_the_marker_is_deleted_after_the_commit() -> None:
     scene = Scene(backlog=1)
     scene.commit_s()
-    (made, deleted) = scene.commit_store.markers()
-    assert made.removeprefix("create ") == deleted.removeprefix("delete ")
+    (created, deleted) = scene.commit_store.markers()
+    assert created.removeprefix("create ") == deleted.removeprefix("delete ")
     assert scene.small.keys(keys.PROBE_PREFIX) == []
 
 

@@ -122,8 +122,8 @@ def test_objects_of_lost_attempts_are_deleted_and_those_of_a_granted_plan_stay(
     swept(small)
     for gone in (lost, scratch, *(f.key for f in lost_report.files)):
         assert small.store.get(gone) is None, gone
-    for kept in (pending, granted_scratch, *(f.key for f in pending_report.files)):
-        assert small.store.get(kept) is not None, kept
+    for remaining in (pending, granted_scratch, *(f.key for f in pending_report.files)):
+        assert small.store.get(remaining) is not None, remaining
     result = commit(small.lake, small.tables, plan_key=granted.plan, report_key=pending)
     assert not result.already
     assert proven(small)

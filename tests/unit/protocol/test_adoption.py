@@ -117,13 +117,13 @@ def test_boundaries_before_an_adoption_exclude_the_new_topic_and_split_no_range_
 
 def test_committed_rows_of_a_closed_topic_are_the_last_copy() -> None:
     first, second, third = (Interval(start=at(h), end=at(h + 1)) for h in (1, 2, 3))
-    there = ledger()
-    there.set_boundary(Boundary(at=at(4), positions={"t": row(15, 20), "t@2": row(9)}))
+    stored = ledger()
+    stored.set_boundary(Boundary(at=at(4), positions={"t": row(15, 20), "t@2": row(9)}))
     expected = LastCopy(interval=second, name="t", offsets=18, since=at(3))
-    assert last_copy(there, TOPICS, [first, second]) == expected
+    assert last_copy(stored, TOPICS, [first, second]) == expected
     # The first hour has no offsets. The third lost its tail with the adoption and is read again from the new topic.
-    assert last_copy(there, TOPICS, [first, third]) is None
-    assert last_copy(there, {"t": OLD}, [second]) is None
+    assert last_copy(stored, TOPICS, [first, third]) is None
+    assert last_copy(stored, {"t": OLD}, [second]) is None
     assert "18 offsets of topic t" in expected.message
     assert f"Ask from {keys.instant(at(3))} on" in expected.hint
     assert cuts(TOPICS) == (at(3),)

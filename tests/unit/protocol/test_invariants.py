@@ -53,10 +53,10 @@ def ledger(*entries: Entry, offsets: tuple[int, ...] = (0, 10, 20, 30)) -> Ledge
     return out
 
 
-def without_boundary(there: Ledger, hour: int) -> Ledger:
+def without_boundary(stored: Ledger, hour: int) -> Ledger:
     """Return the ledger without the boundary at that hour. Only a defect could cause this."""
-    del there._boundaries[at(hour)]
-    return there
+    del stored._boundaries[at(hour)]
+    return stored
 
 
 GRANTED = entry(0, 1, grant=granted(0, 1))
@@ -304,11 +304,11 @@ def test_a_swap_that_breaks_an_invariant_is_refused(name: str) -> None:
 
 
 def test_a_boundary_without_a_topic_means_its_origin() -> None:
-    there = Ledger((), {})
-    there.set_boundary(Boundary(at=at(0), positions={"t": (Position(offset=7),)}))
-    there.set_boundary(Boundary(at=at(1), positions={}))
+    stored = Ledger((), {})
+    stored.set_boundary(Boundary(at=at(0), positions={"t": (Position(offset=7),)}))
+    stored.set_boundary(Boundary(at=at(1), positions={}))
     with pytest.raises(InvariantViolated, match=r"I2: .* goes back from 7 to 0"):
-        check_swap(BEFORE, Ledger((), {}), after(), there)
+        check_swap(BEFORE, Ledger((), {}), after(), stored)
 
 
 # ---------------------------------------------------------------- pages

@@ -90,21 +90,21 @@ def test_an_empty_ledger_grants_the_whole_request() -> None:
 
 
 def test_only_the_remainder_is_granted() -> None:
-    there = ledger(entry(1, 2, commit=committed(1, 2)), entry(3, 4, commit=committed(3, 4)))
-    decision = plan_decision(decide_plan(there, MINE, options(0, 5)))
+    stored = ledger(entry(1, 2, commit=committed(1, 2)), entry(3, 4, commit=committed(3, 4)))
+    decision = plan_decision(decide_plan(stored, MINE, options(0, 5)))
     assert spans(decision.grants) == [interval(0, 1), interval(2, 3), interval(4, 5)]
     assert spans(decision.covered) == [interval(1, 2), interval(3, 4)]
 
 
 def test_intervals_committed_by_others_are_left_alone_for_every_fingerprint() -> None:
-    there = ledger(entry(0, 2, commit=committed(0, 2, fingerprint="old")))
-    decision = plan_decision(decide_plan(there, MINE, options(0, 2, force=True)))
-    assert decision == PlanDecision(covered=there.entries)
+    stored = ledger(entry(0, 2, commit=committed(0, 2, fingerprint="old")))
+    decision = plan_decision(decide_plan(stored, MINE, options(0, 2, force=True)))
+    assert decision == PlanDecision(covered=stored.entries)
 
 
 def test_a_grant_of_another_run_is_left_alone() -> None:
-    there = ledger(entry(1, 2, grant=granted(1, 2)))
-    decision = plan_decision(decide_plan(there, MINE, options(0, 3)))
+    stored = ledger(entry(1, 2, grant=granted(1, 2)))
+    decision = plan_decision(decide_plan(stored, MINE, options(0, 3)))
     assert spans(decision.grants) == [interval(0, 1), interval(2, 3)]
     assert spans(decision.held) == [interval(1, 2)]
 
@@ -114,9 +114,9 @@ def test_a_grant_of_another_run_is_left_alone() -> None:
 )
 def test_the_same_request_gets_the_same_plan(slot: str, fingerprint: str) -> None:
     make = granted if slot == "grant" else committed
-    there = ledger(entry(0, 1, **{slot: make(0, 1, run="mine")}, served=(MINE,)))
+    stored = ledger(entry(0, 1, **{slot: make(0, 1, run="mine")}, served=(MINE,)))
     decision = plan_decision(
-        decide_plan(there, MINE, options(0, 1, fingerprint=fingerprint, replace=True, force=True))
+        decide_plan(stored, MINE, options(0, 1, fingerprint=fingerprint, replace=True, force=True))
     )
     assert decision.grants == ()
     assert [(h.plan, h.committed) for h in decision.owned] == [(plan_key(0, 1), slot == "commit")]
@@ -148,12 +148,12 @@ def test_a_repeated_request_gets_the_same_answer_for_its_whole_interval() -> Non
 
 
 def test_a_served_request_that_was_superseded_is_granted_nothing() -> None:
-    there = ledger(entry(0, 1, commit=committed(0, 1, run="other"), served=(MINE,)))
+    stored = ledger(entry(0, 1, commit=committed(0, 1, run="other"), served=(MINE,)))
     expected = RequestSuperseded(by=request("other"), replaces=True)
-    assert decide_plan(there, MINE, options(0, 1, replace=True)) == expected
+    assert decide_plan(stored, MINE, options(0, 1, replace=True)) == expected
     # Without `replace` nothing is left to do: the rows that others committed are accepted.
-    assert plan_decision(decide_plan(there, MINE, options(0, 1))) == PlanDecision(
-        covered=there.entries
+    assert plan_decision(decide_plan(stored, MINE, options(0, 1))) == PlanDecision(
+        covered=stored.entries
     )
 
 
@@ -178,8 +178,8 @@ def test_a_lower_clear_number_is_granted_nothing_and_succeeds_if_nothing_is_left
     state: str, clear: int
 ) -> None:
     """A late copy of an older task, or a database that counts from 0 again: the ledger cannot distinguish the two."""
-    there = ledger(LOWER[state])
-    decision = decide_plan(there, request("mine", clear), options(0, 1))
+    stored = ledger(LOWER[state])
+    decision = decide_plan(stored, request("mine", clear), options(0, 1))
     if state in ("granted", "committed, a replacement granted"):
         assert decision == RequestSuperseded(by=NEWER)
     elif state == "committed":
@@ -207,8 +207,8 @@ def test_a_lower_clear_number_is_granted_nothing_and_succeeds_if_nothing_is_left
 def test_a_lower_clear_number_that_requests_a_replacement_is_refused(
     clear: int, more: dict[str, Any], succeeds: bool
 ) -> None:
-    there = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=2)))
-    decision = decide_plan(there, request("mine", clear), options(0, 1, **more))
+    stored = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=2)))
+    decision = decide_plan(stored, request("mine", clear), options(0, 1, **more))
     if succeeds:
         assert spans(plan_decision(decision).owned) == [interval(0, 1)]
     else:
@@ -216,10 +216,10 @@ def test_a_lower_clear_number_that_requests_a_replacement_is_refused(
 
 
 def test_a_lower_clear_number_with_a_gap_or_a_cut_is_refused() -> None:
-    there = ledger(entry(0, 2, commit=committed(0, 2, run="mine", clear=2)))
-    assert decide_plan(there, AGAIN, options(0, 3)) == RequestSuperseded(by=NEWER)
-    cut = decide_plan(there, AGAIN, options(1, 2, replace=True))
-    assert cut == RequestSuperseded(by=NEWER, replaces=True, cuts=there.entries[0])
+    stored = ledger(entry(0, 2, commit=committed(0, 2, run="mine", clear=2)))
+    assert decide_plan(stored, AGAIN, options(0, 3)) == RequestSuperseded(by=NEWER)
+    cut = decide_plan(stored, AGAIN, options(1, 2, replace=True))
+    assert cut == RequestSuperseded(by=NEWER, replaces=True, cuts=stored.entries[0])
 
 
 @pytest.mark.parametrize(
@@ -235,14 +235,14 @@ def test_a_served_request_that_would_replace_by_changed_code_is_refused(
     clear: int, more: dict[str, Any], succeeds: bool
 ) -> None:
     me = request("mine", clear)
-    there = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=clear), served=(me,)))
-    decision = decide_plan(there, me, options(0, 1, fingerprint="other", **more))
+    stored = ledger(entry(0, 1, commit=committed(0, 1, run="mine", clear=clear), served=(me,)))
+    decision = decide_plan(stored, me, options(0, 1, fingerprint="other", **more))
     if succeeds:
         assert spans(plan_decision(decision).owned) == [interval(0, 1)]
     else:
         assert decision == RequestSuperseded(by=me, replaces=True)
     # The same code: the same answer as before.
-    assert spans(plan_decision(decide_plan(there, me, options(0, 1, **more))).owned) == [
+    assert spans(plan_decision(decide_plan(stored, me, options(0, 1, **more))).owned) == [
         interval(0, 1)
     ]
 
@@ -250,24 +250,24 @@ def test_a_served_request_that_would_replace_by_changed_code_is_refused(
 def test_a_replacement_in_progress_is_returned_although_the_code_changed_again() -> None:
     """A deploy between two tries of plan: `stage` compares the code and raises with a hint."""
     pending = granted(0, 1, run="mine", clear=1, generation=2)
-    there = ledger(
+    stored = ledger(
         entry(0, 1, grant=pending, commit=committed(0, 1, run="mine", clear=1), served=(AGAIN,))
     )
-    decision = plan_decision(decide_plan(there, AGAIN, options(0, 1, fingerprint="other")))
+    decision = plan_decision(decide_plan(stored, AGAIN, options(0, 1, fingerprint="other")))
     assert [h.plan for h in decision.owned] == [pending.plan]
 
 
 def test_a_retry_is_refused_if_a_released_grant_left_a_gap() -> None:
     """One of two grants was released. Success would hide the gap; a late copy that got a grant would never commit it."""
-    there = ledger(
+    stored = ledger(
         entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)),
         entry(1, 2, commit=committed(1, 2)),
     )
-    decision = decide_plan(there, MINE, options(0, 4, cuts=(at(3),)))
+    decision = decide_plan(stored, MINE, options(0, 4, cuts=(at(3),)))
     assert decision == RequestSuperseded(by=MINE, gap=interval(2, 3))
-    cleared = plan_decision(decide_plan(there, AGAIN, options(0, 4, cuts=(at(3),))))
+    cleared = plan_decision(decide_plan(stored, AGAIN, options(0, 4, cuts=(at(3),))))
     assert spans(cleared.grants) == [interval(0, 1), interval(2, 3), interval(3, 4)]
-    refresh = plan_decision(decide_plan(there, MINE, options(0, 4, refresh=True)))
+    refresh = plan_decision(decide_plan(stored, MINE, options(0, 4, refresh=True)))
     assert (spans(refresh.owned), refresh.grants) == ([interval(0, 1)], ())
 
 
@@ -278,20 +278,20 @@ def test_a_retry_is_refused_if_a_released_grant_left_a_gap() -> None:
 def test_a_clear_replaces_its_own_rows_only_if_something_changed(
     fingerprint: str, force: bool, granted_again: bool
 ) -> None:
-    there = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
+    stored = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
     decision = plan_decision(
-        decide_plan(there, AGAIN, options(0, 1, fingerprint=fingerprint, force=force))
+        decide_plan(stored, AGAIN, options(0, 1, fingerprint=fingerprint, force=force))
     )
     assert bool(decision.grants) is granted_again
     assert bool(decision.owned) is not granted_again
     if granted_again:
         assert decision.grants[0].generation == 2
-        assert decision.grants[0].before == there.entries[0]
+        assert decision.grants[0].before == stored.entries[0]
 
 
 def test_a_clear_before_the_commit_plans_the_same_interval_again() -> None:
-    there = ledger(entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)))
-    decision = plan_decision(decide_plan(there, AGAIN, options(0, 1)))
+    stored = ledger(entry(0, 1, grant=granted(0, 1, run="mine"), served=(MINE,)))
+    decision = plan_decision(decide_plan(stored, AGAIN, options(0, 1)))
     assert spans(decision.grants) == [interval(0, 1)]
     assert decision.grants[0].generation == 2
     assert decision.cancelled == ()
@@ -315,8 +315,8 @@ def test_a_pending_replacement_that_is_no_longer_requested_is_cancelled() -> Non
 
 
 def test_replace_takes_every_committed_entry_inside_and_fills_the_gaps() -> None:
-    there = ledger(entry(0, 1, commit=committed(0, 1)), entry(2, 3, commit=committed(2, 3)))
-    decision = plan_decision(decide_plan(there, MINE, options(0, 3, replace=True)))
+    stored = ledger(entry(0, 1, commit=committed(0, 1)), entry(2, 3, commit=committed(2, 3)))
+    decision = plan_decision(decide_plan(stored, MINE, options(0, 3, replace=True)))
     assert [(g.interval, g.generation) for g in decision.grants] == [
         (interval(0, 1), 2),
         (interval(1, 2), 1),
@@ -326,31 +326,31 @@ def test_replace_takes_every_committed_entry_inside_and_fills_the_gaps() -> None
 
 def test_replace_also_takes_the_runs_own_commits_although_nothing_changed() -> None:
     """A backfill with mode=replace repeats its runs by a clear: success without a replacement would be false."""
-    there = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
-    decision = plan_decision(decide_plan(there, AGAIN, options(0, 1, replace=True)))
+    stored = ledger(entry(0, 1, commit=committed(0, 1, run="mine"), served=(MINE,)))
+    decision = plan_decision(decide_plan(stored, AGAIN, options(0, 1, replace=True)))
     assert [(g.interval, g.generation) for g in decision.grants] == [(interval(0, 1), 2)]
     # A retry of the same request gets the same answer.
     pending = granted(0, 1, run="mine", clear=1, generation=2)
     rows = committed(0, 1, run="mine")
-    there = ledger(entry(0, 1, grant=pending, commit=rows, served=(MINE, AGAIN)))
-    answer = plan_decision(decide_plan(there, AGAIN, options(0, 1, replace=True)))
+    stored = ledger(entry(0, 1, grant=pending, commit=rows, served=(MINE, AGAIN)))
+    answer = plan_decision(decide_plan(stored, AGAIN, options(0, 1, replace=True)))
     assert (answer.grants, [h.plan for h in answer.owned]) == ((), [pending.plan])
 
 
 @pytest.mark.parametrize("run", ["other", "mine"])
 def test_a_request_that_cuts_a_committed_entry_is_refused_for_every_run(run: str) -> None:
-    there = ledger(entry(0, 2, commit=committed(0, 2, run=run)))
-    assert decide_plan(there, AGAIN, options(1, 3, replace=True)) == PartialOverlap(
-        entry=there.entries[0]
+    stored = ledger(entry(0, 2, commit=committed(0, 2, run=run)))
+    assert decide_plan(stored, AGAIN, options(1, 3, replace=True)) == PartialOverlap(
+        entry=stored.entries[0]
     )
 
 
 def test_a_refused_request_withdraws_the_runs_older_grants() -> None:
-    there = ledger(
+    stored = ledger(
         entry(0, 2, commit=committed(0, 2)), entry(2, 3, grant=granted(2, 3, run="mine"))
     )
-    decision = decide_plan(there, AGAIN, options(1, 3, replace=True))
-    assert decision == PartialOverlap(entry=there.entries[0], withdrawn=there.entries[1:])
+    decision = decide_plan(stored, AGAIN, options(1, 3, replace=True))
+    assert decision == PartialOverlap(entry=stored.entries[0], withdrawn=stored.entries[1:])
 
 
 def test_take_over_cancels_the_whole_foreign_plan() -> None:
@@ -416,9 +416,9 @@ def test_every_instant_of_a_request_is_accounted_for_once(
     force: bool,
     take_over: bool,
 ) -> None:
-    there = _from_shapes(rows)
+    stored = _from_shapes(rows)
     requested = options(*ends, replace=replacing, force=force, take_over=take_over)
-    decision = plan_decision(decide_plan(there, AGAIN, requested))
+    decision = plan_decision(decide_plan(stored, AGAIN, requested))
     intervals = sorted(
         spans(decision.grants)
         + spans(decision.owned)
@@ -432,18 +432,18 @@ def test_every_instant_of_a_request_is_accounted_for_once(
         requested.interval.end,
     )
     for grant in decision.grants:
-        before = there.entry(grant.interval)
+        before = stored.entry(grant.interval)
         assert grant.generation > (before.generation if before else 0)
         assert grant.before == (
             before if before not in decision.cancelled or grant.before else None
         )
     if not take_over:
-        foreign = [e for e in there.entries if e.granted and e.granted.request.run == "other"]
+        foreign = [e for e in stored.entries if e.granted and e.granted.request.run == "other"]
         assert not [e for e in decision.cancelled if e in foreign]
         assert not {g.interval for g in decision.grants} & {e.interval for e in foreign}
     if not replacing:
         others = {
-            e.interval for e in there.entries if e.committed and e.committed.request.run == "other"
+            e.interval for e in stored.entries if e.committed and e.committed.request.run == "other"
         }
         assert not {g.interval for g in decision.grants} & others
 
@@ -498,8 +498,8 @@ def test_a_run_without_dates_starts_at_the_end_of_the_ledger(
 
 @pytest.mark.parametrize(("end", "expected"), [(4, interval(1, 5)), (6, interval(1, 6))])
 def test_a_cleared_run_without_dates_may_get_more_than_it_had(end: int, expected: Any) -> None:
-    there = ledger(entry(1, 5, grant=granted(1, 5, run="mine")))
-    assert open_interval(there, AGAIN, end=at(end), first=at(0)) == expected
+    stored = ledger(entry(1, 5, grant=granted(1, 5, run="mine")))
+    assert open_interval(stored, AGAIN, end=at(end), first=at(0)) == expected
 
 
 @pytest.mark.parametrize(
@@ -521,16 +521,16 @@ ORIGINS = {"t": (3, 0)}
 
 
 def test_only_boundaries_outside_the_ledger_are_missing() -> None:
-    there = ledger(entry(0, 1, commit=committed(0, 1)))
+    stored = ledger(entry(0, 1, commit=committed(0, 1)))
     grants = [Grant(interval=interval(1, 2), before=None, generation=1)]
-    assert missing_boundaries(there, [*grants, *grants]) == (at(2),)
+    assert missing_boundaries(stored, [*grants, *grants]) == (at(2),)
 
 
 def test_the_search_begins_at_the_left_neighbour_or_the_origin() -> None:
-    there = Ledger((), {})
-    assert floors(there, at(1), ORIGINS) == {"t": (3, 0)}
-    there.set_boundary(boundary(0, 7))
-    assert floors(there, at(1), ORIGINS) == {"t": (7, 0)}
+    stored = Ledger((), {})
+    assert floors(stored, at(1), ORIGINS) == {"t": (3, 0)}
+    stored.set_boundary(boundary(0, 7))
+    assert floors(stored, at(1), ORIGINS) == {"t": (7, 0)}
 
 
 @pytest.mark.parametrize(
@@ -547,12 +547,12 @@ def test_the_search_begins_at_the_left_neighbour_or_the_origin() -> None:
 def test_a_boundary_is_kept_between_its_neighbours(
     left: Any, right: Any, found: Any, expected: Any
 ) -> None:
-    there = Ledger((), {})
+    stored = Ledger((), {})
     for hour, offsets in ((0, left), (2, right)):
         if offsets is not None:
-            there.set_boundary(boundary(hour, *offsets))
+            stored.set_boundary(boundary(hour, *offsets))
     looked_up = {"t": tuple(Position(offset=o) for o in found)}
-    boundary_set = clamped(there, at(1), looked_up, ORIGINS)
+    boundary_set = clamped(stored, at(1), looked_up, ORIGINS)
     assert tuple(p.offset for p in boundary_set.positions["t"]) == expected
 
 
@@ -560,11 +560,13 @@ def test_a_boundary_is_kept_between_its_neighbours(
 def test_boundaries_are_monotone_in_every_order_of_setting_them(
     order: list[int], found: list[int]
 ) -> None:
-    there = Ledger((), {})
+    stored = Ledger((), {})
     for hour in order:
-        boundary_set = clamped(there, at(hour), {"t": (Position(offset=found[hour]),)}, {"t": (2,)})
-        there.set_boundary(boundary_set)
-    offsets = [b.position("t", 0, {"t": (2,)}).offset for b in there.boundaries]
+        boundary_set = clamped(
+            stored, at(hour), {"t": (Position(offset=found[hour]),)}, {"t": (2,)}
+        )
+        stored.set_boundary(boundary_set)
+    offsets = [b.position("t", 0, {"t": (2,)}).offset for b in stored.boundaries]
     assert offsets == sorted(offsets)
     assert offsets[0] >= 2
 
@@ -589,28 +591,28 @@ def test_the_granted_plan_is_published() -> None:
 
 
 def test_the_committed_plan_is_already_committed() -> None:
-    there = entry(0, 1, commit=replace(committed(0, 1, generation=2), plan=SAMPLE_PLAN.key))
-    assert decide_commit(_root(), there, SAMPLE_PLAN) == AlreadyCommitted(generation=2)
+    stored = entry(0, 1, commit=replace(committed(0, 1, generation=2), plan=SAMPLE_PLAN.key))
+    assert decide_commit(_root(), stored, SAMPLE_PLAN) == AlreadyCommitted(generation=2)
 
 
 def test_a_plan_that_was_replaced_since_is_already_committed() -> None:
-    there = entry(0, 1, commit=committed(0, 1, generation=3))
+    stored = entry(0, 1, commit=committed(0, 1, generation=3))
     decision = decide_commit(
-        _root(), there, SAMPLE_PLAN, earlier_plans=frozenset([SAMPLE_PLAN.key])
+        _root(), stored, SAMPLE_PLAN, earlier_plans=frozenset([SAMPLE_PLAN.key])
     )
     assert decision == AlreadyCommitted(generation=2, replaced_by=3)
 
 
 @pytest.mark.parametrize(
-    ("there", "holder"),
+    ("stored", "holder"),
     [
         (None, None),
         (entry(0, 1, grant=granted(0, 1, run="other", generation=3)), request("other")),
         (entry(0, 1, commit=committed(0, 1, run="other", generation=3)), request("other")),
     ],
 )
-def test_a_plan_without_its_grant_is_refused(there: Any, holder: Any) -> None:
-    assert decide_commit(_root(), there, SAMPLE_PLAN) == GrantLost(holder=holder)
+def test_a_plan_without_its_grant_is_refused(stored: Any, holder: Any) -> None:
+    assert decide_commit(_root(), stored, SAMPLE_PLAN) == GrantLost(holder=holder)
 
 
 @pytest.mark.parametrize(

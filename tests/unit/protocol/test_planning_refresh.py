@@ -28,10 +28,10 @@ def theirs(first: float, last: float, run: str = "r1") -> Any:
 
 
 def test_a_refresh_replaces_stale_intervals_of_every_run_and_fills_no_gap() -> None:
-    there = (theirs(0, 1), theirs(1, 2), theirs(3, 4, "mine"))
-    found = decided(0, 6, *there, refresh=True)
+    stored = (theirs(0, 1), theirs(1, 2), theirs(3, 4, "mine"))
+    found = decided(0, 6, *stored, refresh=True)
     assert spans(found.grants) == [interval(1, 2), interval(3, 4)]
-    assert [g.before for g in found.grants] == [there[1], there[2]]
+    assert [g.before for g in found.grants] == [stored[1], stored[2]]
     assert [g.generation for g in found.grants] == [2, 2]
     assert spans(found.covered) == [interval(0, 1)]
     assert not found.cancelled
