@@ -13,7 +13,7 @@ from pyiceberg.table import StaticTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lake:
-    """Where the lake is, and how to read it."""
+    """A lake on an S3 server, with the credentials to read it."""
 
     endpoint_url: str
     bucket: str

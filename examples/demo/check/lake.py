@@ -21,7 +21,7 @@ TABLES = {"flights": (FLIGHTS, DEAD, HOURLY), "ontime": (ONTIME, DEAD)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeAddress:
-    """Where the lake is, and how to read it."""
+    """The address of the lake, and the credentials to read it."""
 
     endpoint_url: str
     bucket: str
