@@ -68,8 +68,9 @@ def adopt(
     seen = describe()
     if confirmed_id is not None and confirmed_id != seen.topic_id:
         raise InvalidRequest(
-            f"topic {topic} has id {seen.topic_id} in cluster {seen.cluster_id}; {confirmed_id} was confirmed.",
-            hint="look at what stands there now: the same command without --confirm.",
+            f"topic {topic}: expected id {confirmed_id} (confirmed), found id {seen.topic_id} in cluster "
+            f"{seen.cluster_id}.",
+            hint="run the same command without --confirm to print the current topic.",
         )
     starts = tuple(partition.log_start for partition in seen.partitions)
     new = RootTopic(topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts)
@@ -85,9 +86,9 @@ def adopt(
             raise _refusal(lake, topic, decision, new)
         if decision.closed != opened:
             raise Superseded(
-                f"the ledger of {lake.store.uri} read {opened} a moment ago, and reads {decision.closed} now: somebody "
-                "else has adopted.",
-                hint="look at what it reads: `tally status`.",
+                f"ledger of {lake.store.uri}: expected {opened} as the topic that it reads, found {decision.closed}: "
+                "another process adopted a topic in the meantime.",
+                hint="check which topic the ledger reads: `tally status`.",
             )
         old = snapshot.root.topics[decision.closed]
         waiting = tuple(e.interval for e in ledger.entries if e.granted is not None)
@@ -150,34 +151,34 @@ def _refusal(
     which = f"topic {topic} with id {new.topic_id} in cluster {new.cluster_id}"
     if isinstance(decision, adoption.EndsTooEarly):
         return InvalidRequest(
-            f"partition {decision.partition} of the old topic is said to end at offset {decision.end}; the ledger has "
-            f"read to {decision.read_to}.",
-            hint="find out whether the old topic was truncated (unclean leader election?); say its end with "
-            "--old-end, or leave that partition out there.",
+            f"partition {decision.partition} of the old topic: expected an end at or after offset {decision.read_to}, "
+            f"to which the ledger has read, found {decision.end}.",
+            hint="check whether the old topic was truncated (unclean leader election?); set its end with --old-end, "
+            "or leave that partition out there.",
         )
     if isinstance(decision, adoption.OddEnds):
         return InvalidRequest(
-            f"the ends that are said of the old topic {topic} cannot be: {decision.why}.",
-            hint="name each partition once, by the number and the end that it had.",
+            f"the ends of the old topic {topic} are not possible: {decision.why}.",
+            hint="name each partition once, with its number and its end.",
         )
     if isinstance(decision, adoption.SameTopic):
         return IdentityChanged(
-            f"{which} is a copy of {decision.name} in the ledger of {lake.store.uri}, which has that very id on another "
+            f"{which} is a copy of {decision.name} in the ledger of {lake.store.uri}, which has the same id on another "
             "cluster: the records that were read before would be read twice.",
-            hint="point the connection back at the old cluster, or begin a pipeline with a warehouse of its own.",
+            hint="point the connection back at the old cluster, or begin a new pipeline with its own warehouse.",
         )
     if isinstance(decision, adoption.ReadBefore):
         return IdentityChanged(
             f"{which} is {decision.name} in the ledger of {lake.store.uri}, and was closed there: its offsets are "
             "accounted for, and would be read twice.",
-            hint="adopt a topic that the ledger has not read yet, or begin a pipeline with a warehouse of its own.",
+            hint="adopt a topic that the ledger has not read yet, or begin a new pipeline with its own warehouse.",
         )
     if isinstance(decision, adoption.AlreadyRead):
         return InvalidRequest(
-            f"{which} is the one that {lake.store.uri} reads.",
-            hint="nothing is to be adopted.",
+            f"{which} is already the topic that {lake.store.uri} reads.",
+            hint="do nothing: there is no topic to adopt.",
         )
     return InvalidRequest(
-        f"the ledger of {lake.store.uri} has read nothing of topic {topic} yet.",
-        hint="nothing is to be adopted: the first run takes the topic as it finds it. `tally status` names topics.",
+        f"the ledger of {lake.store.uri} has not read topic {topic} yet.",
+        hint="adopt nothing: the first run reads the topic as it is. `tally status` lists the topics of the ledger.",
     )

@@ -188,8 +188,8 @@ def _without_objects(lake: Lake, plan_key: keys.PlanKey, gone: str) -> CommitRes
     if found is not None and found.granted is not None and found.granted.plan == plan_key:
         raise ReportRejected(
             f"{lake.where(gone)} is gone, and plan {plan_key} is granted and not committed.",
-            hint="someone deleted it behind tallystick's back (a lifecycle rule?): clear this run's plan task with "
-            "its downstream.",
+            hint="clear this run's plan task with its downstream. Find out what deleted the object: tallystick did "
+            "not (a lifecycle rule?).",
         )
     raise Superseded(
         f"{lake.where(gone)} is gone, and plan {plan_key} is not committed: its grant was cancelled and collected.",
@@ -205,13 +205,13 @@ def _refusal(
     match decision:
         case committing.IdentityDiffers(what=what, planned=planned, found=found):
             return IdentityChanged(
-                f"{what}: the plan of {plan.interval} says {planned}, the lake {found}.",
-                hint="clear this run's plan task; if the topic was created anew, that will say how to go on.",
+                f"{what}: expected {planned} as in the plan of {plan.interval}, found {found} in the lake.",
+                hint="clear this run's plan task; if the topic was created anew, its error describes how to continue.",
             )
         case committing.ColumnsDiffer(table=table, planned=planned, found=found):
             return SchemaChanged(
-                f"table {table}: the plan of {plan.interval} says {planned}, the lake {found}.",
-                hint="clear this run's plan task to plan with the columns of now.",
+                f"table {table}: expected {planned} as in the plan of {plan.interval}, found {found} in the lake.",
+                hint="clear this run's plan task to replan with the current columns.",
             )
         case committing.GrantLost(holder=holder):
             who = (
@@ -221,7 +221,7 @@ def _refusal(
             )
             return Superseded(
                 f"{plan.interval} was granted to {plan.request} as generation {plan.generation} and {who}.",
-                hint="nothing, if that was meant; else clear this run's plan task. Its files are left to gc.",
+                hint="do nothing if that was intended; otherwise clear this run's plan task. gc collects the files.",
             )
 
 
@@ -245,34 +245,36 @@ def check_report(lake: Lake, plan: Plan, report: Report) -> None:
                     lake,
                     plan,
                     report,
-                    f"{listed.key} has {listed.size_bytes} bytes and ETag {listed.etag}, reported were "
-                    f"{file.size_bytes} and {file.etag}",
+                    f"{listed.key}: expected {file.size_bytes} bytes and ETag {file.etag} as reported, found "
+                    f"{listed.size_bytes} and {listed.etag}",
                 )
     if expected:
-        raise _rejected(lake, plan, report, f"{sorted(expected)[0]} is not there")
+        raise _rejected(lake, plan, report, f"{sorted(expected)[0]} does not exist")
 
 
 def _rejected(lake: Lake, plan: Plan, report: Report, problem: str) -> ReportRejected:
     return ReportRejected(
-        f"{lake.where(report.key)} for {plan.interval} is not what was planned: {problem}.",
-        hint="clear this run's stage task to stage it again; if it comes back, it is a defect: keep the report.",
+        f"{lake.where(report.key)} for {plan.interval} does not match the plan: {problem}.",
+        hint="clear this run's stage task to stage it again; if the error comes back, it is a defect: keep the report.",
     )
 
 
 def _problems(plan: Plan, report: Report) -> Sequence[str]:
     problems: list[str] = []
     if report.plan != plan.key or report.plan_sha256 != plan.sha256:
-        problems.append(f"it is the report of {report.plan}")
+        problems.append(
+            f"expected a report of {plan.key}@{plan.sha256}, found one of {report.plan}@{report.plan_sha256}"
+        )
     if report.fingerprint != plan.fingerprint:
         problems.append(
-            f"fingerprint {report.fingerprint[:12]} was staged, {plan.fingerprint[:12]} planned"
+            f"expected fingerprint {plan.fingerprint[:12]}, found {report.fingerprint[:12]}"
         )
     if (unbalanced := account_problem(plan, report.accounts)) is not None:
         problems.append(unbalanced)
     dead = sum(a.dead_letters for a in report.accounts)
     if report.rows(DEAD_LETTERS) != dead:
         problems.append(
-            f"{dead} dead letters are accounted, {report.rows(DEAD_LETTERS)} rows staged"
+            f"dead letters: expected {dead} rows as accounted, found {report.rows(DEAD_LETTERS)}"
         )
     return problems or _file_problems(plan, report)
 
@@ -289,16 +291,17 @@ def _file_problems(plan: Plan, report: Report) -> Sequence[str]:
             plan_uuid,
             report.attempt,
         ):
-            problems.append(f"{file.key} lies outside the attempt's prefix")
+            problems.append(f"{file.key} is outside the attempt's prefix")
             continue
         unknown = {c.id for c in file.columns} - {c.id for c in planned.columns}
         if unknown:
-            problems.append(f"{file.key} has column id {min(unknown)}, which was not planned")
+            problems.append(f"{file.key} has column id {min(unknown)}, which is not in the plan")
         for line in file.lineage:
             span = readable.get((line.topic, line.partition))
             if span is None or not span.start <= line.first <= line.last < span.end:
                 problems.append(
-                    f"{file.key} holds {line.topic}[{line.partition}] {line.first}..{line.last}, planned is {span}"
+                    f"{file.key}: expected offsets of {line.topic}[{line.partition}] in {span}, found "
+                    f"{line.first}..{line.last}"
                 )
     return problems
 
@@ -313,33 +316,31 @@ def _holds_fewer(lake: Lake, plan: Plan, report: Report, entry: Entry) -> Report
         return None
     now, then = Totals(**account_totals(report.accounts)), before.totals
     first, last = (keys.instant(at) for at in (plan.interval.start, plan.interval.end))
-    again = f"trigger a run with from={first}, to={last}, mode=replace and "
-    stays = "The old commit stands, and the grant is withdrawn."
+    trigger = f"trigger a run with from={first}, to={last}, mode=replace and "
+    old_remains = "The old commit remains, and the grant is withdrawn."
     to_dead = 0 if plan.accept_dead_letters else _rows_to_dead(lake, report, entry.interval, before)
     if now.records + now.dead_letters < then.records + then.dead_letters and not (
         plan.accept_loss or plan.accept_compaction
     ):
         also = " as well as accept_dead_letters=true" if to_dead or plan.accept_dead_letters else ""
         return ReportRejected(
-            f"{plan.interval}: the replacement holds {now.records + now.dead_letters} records and dead letters, the "
-            "committed "
-            f"generation {before.generation} holds {then.records + then.dead_letters}. {stays}",
-            hint="the topic was compacted or lost records since. To replace all the same, "
-            f"{again}accept_compaction=true or accept_loss=true{also}.",
+            f"{plan.interval}: expected at least {then.records + then.dead_letters} records and dead letters, as many as "
+            f"in the committed generation {before.generation}, found {now.records + now.dead_letters} in the "
+            f"replacement. {old_remains}",
+            hint="the topic was compacted or lost records since then. To replace the interval anyway, "
+            f"{trigger}accept_compaction=true or accept_loss=true{also}.",
         )
     if not to_dead:
         return None
     # The hint repeats the switches of this plan: without them, the next run would be refused for that reason.
     accepts = {"accept_compaction": plan.accept_compaction, "accept_loss": plan.accept_loss}
-    accepted = "".join(f", {name}=true" for name, given in accepts.items() if given)
+    accepted = "".join(f", {name}=true" for name, is_set in accepts.items() if is_set)
     return ReportRejected(
-        f"{plan.interval}: the replacement holds {now.records} records and {now.dead_letters} dead letters, the "
-        "committed "
-        f"generation {before.generation} holds {then.records} and {then.dead_letters}: {to_dead} row(s) or more would "
-        "become "
-        f"dead letters. {stays}",
+        f"{plan.interval}: expected {then.records} records and {then.dead_letters} dead letters, as in the committed "
+        f"generation {before.generation}, found {now.records} and {now.dead_letters} in the replacement: at least "
+        f"{to_dead} row(s) would become dead letters. {old_remains}",
         hint="check the declaration (a column's type, parse or source, the topic's decode): the log of `stage` has "
-        f"the reasons. If they are no records, {again}accept_dead_letters=true{accepted}.",
+        f"the reasons. If they are to remain dead letters, {trigger}accept_dead_letters=true{accepted}.",
     )
 
 
@@ -370,9 +371,9 @@ def _sent_for_good(lake: Lake, plan: Plan, before: Entry) -> ReportRejected | No
     for output in _outputs_of(lake, plan):
         if output.replaced == "refuse" and has_published_rows(lake, before, output.name):
             return ReportRejected(
-                f"{plan.interval} has been sent to output {output.name}, which takes no second sending. The old commit "
-                "stands, and the grant is withdrawn.",
-                hint="leave the interval as it is; or declare what a replacement means there, with "
+                f"{plan.interval} is published to output {output.name}, which does not allow a replacement. The old "
+                "commit remains, and the grant is withdrawn.",
+                hint="leave the interval as it is; or declare how the output handles a replacement: "
                 "replaced='correct', 'compensate' or 'once'.",
             )
     return None
@@ -471,10 +472,11 @@ def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tu
     """
     chain = lake.earlier_commits(entry)
     if not chain or chain[0].plan != committed.plan:
-        found = f"tells of plan {chain[0].plan}" if chain else "is not there, or tells of no commit"
+        found = f"plan {chain[0].plan}" if chain else "no record, or one without this interval"
         raise Corrupt(
-            f"{lake.where(committed.record)}, the record of the commit of plan {committed.plan} to be replaced, {found}.",
-            hint="it was changed behind tallystick's back: restore it from a bucket version. The old commit stands.",
+            f"{lake.where(committed.record)}, the record of the commit to be replaced: expected plan {committed.plan}, "
+            f"found {found}.",
+            hint="restore it from a bucket version: it was not changed by tallystick. The old commit remains.",
         )
     return chain[0].added
 

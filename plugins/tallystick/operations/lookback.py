@@ -98,7 +98,7 @@ class LookbackInput:
         for interval, one in passed.items():
             if records[interval] != one.records:
                 raise _useless(
-                    one, f"and Kafka holds {records[interval]} of its {one.records} records"
+                    one, f"and Kafka has {records[interval]} of its {one.records} records"
                 )
         read = [
             UsedInterval(
@@ -174,7 +174,7 @@ def _part(
     found = lake.report(key) if key is not None else None
     if found is None and (done is None or key is not None):
         raise Corrupt(
-            f"{lake.where(key or committed.record)} is gone, and the rows of {entry.interval} are looked back at.",
+            f"{lake.where(key or committed.record)} is gone, and the lookback reads the rows of {entry.interval}.",
             hint="restore it from a bucket version, or replace that interval (mode=replace).",
         )
     records = committed.totals.records
@@ -242,7 +242,7 @@ class _Cuts:
         """Return the ranges to read instead of unusable rows. Raises SchemaChanged if Kafka no longer has all of them."""
         found = self.unread(passed.interval)
         if found is None or any(r.lost for t in found.topics for r in t.ranges):
-            raise _useless(passed, "and Kafka no longer holds it")
+            raise _useless(passed, "and Kafka no longer has its records")
         return replace(found, instead_of=passed)
 
     def _boundary(self, at: datetime) -> Boundary:
@@ -304,8 +304,8 @@ class _Cuts:
 def _useless(passed: UnusableInterval, why: str) -> SchemaChanged:
     first, last = (keys.instant(at) for at in (passed.interval.start, passed.interval.end))
     return SchemaChanged(
-        f"{passed.interval} is looked back at and was committed without {passed.lacks}, {why}.",
-        hint="replace it by the job of now, and before it what it looks back at itself: mode=replace, "
+        f"the lookback reads {passed.interval}, which was committed without {passed.lacks}, {why}.",
+        hint="replace it with the current job, and before it the intervals of its own lookback: mode=replace, "
         f"from={first} or earlier, to={last}.",
     )
 

@@ -15,7 +15,7 @@ from tallystick.protocol import adoption, boundaries, planning
 
 What = Literal["plan", "replace", "stays", "held", "cancel"]
 # A run that does not exist, so every request in the ledger is of another run.
-_NOBODY = Request(dag="tally", run="plan", clear=0)
+_NO_RUN = Request(dag="tally", run="plan", clear=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,17 +57,18 @@ def preview(
             take_over=take_over,
             cuts=adoption.cuts(snapshot.root.topics),
         )
-        decision = planning.decide_plan(ledger, _NOBODY, options)
+        decision = planning.decide_plan(ledger, _NO_RUN, options)
         if isinstance(decision, planning.PartialOverlap):
             one = decision.entry.interval
             raise InvalidRequest(
-                f"{interval} cuts through the committed interval {one}.",
-                hint=f"move the cut to {keys.instant(one.start)} or to {keys.instant(one.end)}.",
+                f"{interval} splits the committed interval {one}.",
+                hint=f"move that end to {keys.instant(one.start)} or to {keys.instant(one.end)}: intervals are replaced "
+                "whole.",
             )
         if isinstance(decision, planning.RequestSuperseded):
             raise InvalidRequest(
-                f"the ledger knows the run {_NOBODY}, which is made up for this question.",
-                hint="give the DAG `tally` another name.",
+                f"the ledger contains the run {_NO_RUN}, a name that is reserved for the preview.",
+                hint="rename the DAG `tally`.",
             )
         replaced = (g.interval for g in decision.grants if g.before and g.before.committed)
         if (kept := adoption.last_copy(ledger, snapshot.root.topics, replaced)) is not None:

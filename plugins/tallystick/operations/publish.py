@@ -93,7 +93,7 @@ def close(name: str, output: Output | None) -> None:
         if output is not None:
             output.close()
     except Exception as error:  # noqa: BLE001 - as above: the ledger has what was done, and the process ends soon
-        log.warning("output %s is not closed: %s: %s", name, type(error).__name__, error)
+        log.warning("output %s was not closed: %s: %s", name, type(error).__name__, error)
 
 
 def _ours(output: str, error: Exception) -> TallystickError:
@@ -101,7 +101,7 @@ def _ours(output: str, error: Exception) -> TallystickError:
         return error
     found = OutputUnavailable(
         f"output {output}: {type(error).__name__}: {error}.",
-        hint="it is tried again. If it comes back, mend the output: it raises what is none of tallystick's errors.",
+        hint="wait for the retry. If the error comes back, fix the output: it must raise a TallystickError.",
     )
     found.__cause__ = error
     return found
@@ -380,9 +380,9 @@ def _committed(
     commit = next((c for c in lake.commits_of(entry) if keys.plan_parts(c.plan)[1] == uuid), None)
     if commit is None:
         raise Corrupt(
-            f"the ledger of {lake.store.uri} wants rows of plan {uuid} of {entry.interval} in an output; no record of "
-            "its commits names that plan.",
-            hint="nothing was sent. Run `tally verify`: the ledger and its records disagree.",
+            f"ledger of {lake.store.uri}: expected a commit record of plan {uuid} of {entry.interval}, which an output "
+            "has or lacks, found none.",
+            hint="nothing was published. Run `tally verify`: the ledger and its records disagree.",
         )
     plan = lake.plan(commit.plan)
     report = lake.report(commit.report) if commit.report is not None else None
@@ -390,7 +390,7 @@ def _committed(
         if found is None and key is not None:
             raise Corrupt(
                 f"{lake.where(key)} is gone, and output {output} lacks its rows.",
-                hint="restore it from a bucket version; nothing was sent.",
+                hint="restore it from a bucket version; nothing was published.",
             )
     assert plan is not None
     return _staged(lake, plan, report, output, rows_of)

@@ -79,11 +79,11 @@ def _not_granted(interval: Interval, near: tuple[Entry, ...]) -> InvalidRequest:
     granted = [e for e in near if e.granted is not None]
     if not granted:
         return InvalidRequest(
-            f"{interval} is not granted to anybody.",
-            hint="nothing is to be released; `tally status` shows all grants.",
+            f"{interval} is not granted to any run.",
+            hint="list all grants with `tally status`; there is nothing to release.",
         )
     one = granted[0].interval
     return InvalidRequest(
-        f"{interval} is no granted interval; {one} is, which shares time with it.",
-        hint=f"name that one whole: --from {keys.instant(one.start)} --to {keys.instant(one.end)}.",
+        f"no grant for exactly {interval}; the overlapping grant is {one}.",
+        hint=f"name the whole grant: --from {keys.instant(one.start)} --to {keys.instant(one.end)}.",
     )

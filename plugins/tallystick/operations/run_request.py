@@ -45,7 +45,7 @@ def parse_params(raw: Mapping[str, Any]) -> RunParams:
     unknown = sorted(set(raw) - set(NAMES))
     if unknown:
         raise InvalidRequest(
-            f"parameter {unknown[0]!r} is not known.", hint=f"allowed are {', '.join(NAMES)}."
+            f"parameter {unknown[0]!r} is not allowed.", hint=f"use some of {', '.join(NAMES)}."
         )
     mode = raw.get("mode", "process")
     if mode not in MODES:
@@ -61,20 +61,19 @@ def parse_params(raw: Mapping[str, Any]) -> RunParams:
     fewer = ("accept_loss", "accept_compaction", "accept_dead_letters")
     if mode == "refresh" and (set_ := [name for name in fewer if switches[name]]):
         raise InvalidRequest(
-            f"mode=refresh with {set_[0]}=true.",
-            hint="refresh replaces rows that are whole: to accept that they become fewer, use mode=replace with "
-            "from and to.",
+            f"mode=refresh does not allow {set_[0]}=true.",
+            hint="use mode=replace with from and to, to accept that rows become fewer: refresh replaces whole rows.",
         )
     start, end = (_instant(name, raw.get(name)) for name in ("from", "to"))
     if (start is None) != (end is None):
-        given, other = ("from", "to") if end is None else ("to", "from")
+        present, missing = ("from", "to") if end is None else ("to", "from")
         raise InvalidRequest(
-            f"{given!r} is given without {other!r}.", hint="give both, or neither."
+            f"{present!r} is set without {missing!r}.", hint="set both, or neither."
         )
     if start is not None and end is not None and not start < end:
         raise InvalidRequest(
             f"from={keys.instant(start)} is not before to={keys.instant(end)}.",
-            hint="intervals are half-open, [from, to), in UTC.",
+            hint="set `from` before `to`: intervals are half-open, [from, to), in UTC.",
         )
     return RunParams(mode=mode, start=start, end=end, **switches)
 
@@ -84,17 +83,17 @@ def _instant(name: str, value: Any) -> datetime | None:
         return None
     try:
         if not isinstance(value, str):
-            raise ValueError("not a text")
+            raise ValueError("not a string")
         at = datetime.fromisoformat(value)
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at
         if at.microsecond % 1000:
             raise ValueError("finer than a millisecond")
         if at < EPOCH:
-            raise ValueError("before 1970, where Kafka's timestamps begin")
+            raise ValueError("before 1970, the first year of Kafka's timestamps")
         return whole_ms(at)
     except (ValueError, OverflowError) as error:
         raise InvalidRequest(
-            f"{name}={value!r} is no date ({error}).",
+            f"{name}={value!r} is not a date ({error}).",
             hint="use e.g. 2013-01-04T06:00:00+00:00, or 2013-01-04; without an offset it is UTC.",
         ) from error
 
@@ -121,7 +120,7 @@ def requested_interval(
             raise InvalidRequest(
                 f"to={keys.instant(params.end)} is later than {keys.instant(latest)} (now, less the pipeline's lateness "
                 f"of {pipeline.lateness}).",
-                hint="use an earlier `to`: what has not happened yet cannot be replayed.",
+                hint="use an earlier `to`: records of the future cannot be replayed.",
             )
         return Interval(start=params.start, end=params.end)
     if dates.data_interval is not None:
@@ -129,19 +128,20 @@ def requested_interval(
             raise NotYet(
                 f"interval {dates.data_interval} may still get records until "
                 f"{keys.instant(whole_ms(dates.data_interval.end + pipeline.lateness))}.",
-                hint="nothing: the task tries again by itself.",
+                hint="do nothing: the task retries by itself.",
             )
         return dates.data_interval
     if params.mode == "replace":
         raise InvalidRequest(
-            "mode=replace without dates.",
-            hint="give `from` and `to`, or use a backfill, whose runs have dates.",
+            "mode=replace is set without dates.",
+            hint="set `from` and `to`, or use a backfill, whose runs have dates.",
         )
     if dates.run_after > now:
         # Every try of a run must request the same interval, even if this machine's clock is behind Airflow's.
         raise NotYet(
-            f"the run is due at {keys.instant(whole_ms(dates.run_after))}, and here it is {keys.instant(whole_ms(now))}.",
-            hint="nothing: the task tries again by itself.",
+            f"the run is due at {keys.instant(whole_ms(dates.run_after))}, and the clock of this machine reads "
+            f"{keys.instant(whole_ms(now))}.",
+            hint="do nothing: the task retries by itself.",
         )
     return whole_ms(dates.run_after - pipeline.lateness)
 

@@ -42,9 +42,9 @@ def to_stage(lake: Lake, plan_keys: Sequence[keys.PlanKey], *, fingerprint: str)
             continue
         if plan.fingerprint != fingerprint:
             raise JobChanged(
-                f"the job or the pipeline changed since {plan.interval} was planned (fingerprint {fingerprint[:12]} is "
-                f"deployed, {plan.fingerprint[:12]} was planned).",
-                hint="clear this run's plan task: it plans the interval with the job of now.",
+                f"the job or the pipeline changed since {plan.interval} was planned: expected fingerprint "
+                f"{plan.fingerprint[:12]}, found {fingerprint[:12]}.",
+                hint="clear this run's plan task to replan the interval with the current job.",
             )
         plans.append(plan)
     if lost and not plans:
@@ -66,12 +66,12 @@ def still_granted(lake: Lake, plan_key: keys.PlanKey) -> Plan | None:
         if plan is not None:
             return plan
         raise Corrupt(
-            f"{lake.where(plan_key)} is granted and is not there.",
-            hint="someone deleted it behind tallystick's back (a lifecycle rule?): clear this run's plan task.",
+            f"{lake.where(plan_key)} is granted and is gone.",
+            hint="clear this run's plan task. Find out what deleted the plan: tallystick did not (a lifecycle rule?).",
         )
     holder = granted.request if granted is not None else None
     raise Superseded(
         f"plan {plan_key} is no longer granted"
         + (f": {holder} holds its interval." if holder else "."),
-        hint="nothing, if that was meant; else clear this run's plan task to plan the interval again.",
+        hint="do nothing if that was intended; otherwise clear this run's plan task to plan the interval again.",
     )

@@ -139,7 +139,7 @@ def _planned_at(lake: Lake, key: keys.PlanKey) -> datetime:
     if plan is None:
         raise Corrupt(
             f"{lake.where(key)} is gone, and it is granted.",
-            hint="nothing was deleted. `tally release` gives the grant up; then find out who deleted the plan.",
+            hint="nothing was deleted. Cancel the grant with `tally release`; then find out what deleted the plan.",
         )
     return plan.planned_at
 

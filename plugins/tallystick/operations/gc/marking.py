@@ -93,13 +93,13 @@ class Marking:
             ),
             remarks=(
                 *(
-                    f"version {r.version} can be read no more: {gone[r.version]} is collected"
+                    f"version {r.version} can no longer be read: {gone[r.version]} is collected"
                     for r in reversed(retained)
                     if r.version in gone
                 ),
                 *(
-                    f"{r.key} tells of a commit that the ledger does not know: it lost its race and was superseded, or "
-                    "root.json was set back to before it. What it reaches stays for a month after it."
+                    f"{r.key} describes a commit that is not in the ledger: it lost its race and was superseded, or "
+                    "root.json was set back to before it. gc keeps what it reaches for a month after it."
                     for r in doubtful
                 ),
             ),
@@ -209,7 +209,8 @@ class Marking:
         found = next((c for c in self._record(key).intervals if c.interval == entry.interval), None)
         if found is None:
             raise Corrupt(
-                f"{self.lake.where(key)} says nothing of {entry.interval}, which names it.",
+                f"{self.lake.where(key)}: expected the commit of {entry.interval}, whose entry names this record, "
+                "found none.",
                 hint="nothing was deleted. Run `tally verify`: the ledger and its records disagree.",
             )
         return found
@@ -219,7 +220,7 @@ class Marking:
         if record is None:
             raise Corrupt(
                 f"{self.lake.where(key)} is gone, and the ledger or the chain of commits names it.",
-                hint="nothing was deleted. Find out who deleted it, and restore it from a bucket version.",
+                hint="gc deleted nothing. Find out what deleted the object, and restore it from a bucket version.",
             )
         return record
 
@@ -271,11 +272,11 @@ class Marking:
             )
         if newer is not None:
             raise Corrupt(
-                f"{self.lake.where(newer)} was written on a root that {self.lake.where(keys.ROOT)}, version "
-                f"{snapshot.root.version}, does not come from: the root was set back, and what the lost one reached "
-                "would be collected. Nothing was deleted.",
+                f"{self.lake.where(newer)} was written on a root that is no ancestor of {self.lake.where(keys.ROOT)}, "
+                f"version {snapshot.root.version}: the root was set back, and what the lost root reached would be "
+                "collected. Nothing was deleted.",
                 hint="restore the newest version of root.json from the bucket's versions. If it is lost for "
-                "good, take away by hand the records that `tally verify` names, the last trace of those commits.",
+                "good, remove the records that `tally verify` names by hand: they are the last trace of those commits.",
             )
 
     def each(self, read: Callable[[T], R], items: Sequence[T]) -> list[R]:

@@ -66,8 +66,8 @@ class PlanAttempt:
         refresh = self.plan_request.params.mode == "refresh"
         if len(decision.grants) > GRANTS_MAX and not refresh:
             raise InvalidRequest(
-                f"{wanted} has {len(decision.grants)} intervals to be planned; {GRANTS_MAX} are the most for one run.",
-                hint="ask for a shorter from/to, run by run; or use a backfill, which makes a run of each interval.",
+                f"{wanted}: expected at most {GRANTS_MAX} intervals for one run to plan, found {len(decision.grants)}.",
+                hint="request a shorter from/to, run by run; or use a backfill, which creates a run for each interval.",
             )
         topics = self._topics()
         tables = self._tables()
@@ -123,7 +123,7 @@ class PlanAttempt:
         refusal = OutsideRetention(
             error.message,
             hint="restore the topic; or leave the old rows as they are. To replace them with what the log still "
-            "has: Trigger with that interval's from and to, mode=replace, accept_loss=true.",
+            "has, press Trigger with from and to of that interval, mode=replace and accept_loss=true.",
         )
         own = [entry for entry in withdrawn if self._is_own(entry)]
         if not own:
@@ -189,8 +189,8 @@ class PlanAttempt:
         if gone:
             raise InvalidPipeline(
                 f"topic {gone[0]!r} is in the ledger of {self.lake.store.uri} and no longer in the pipeline.",
-                hint="declare it again: a ledger accounts for the same topics for life. To read fewer, use a new "
-                "pipeline with a warehouse of its own.",
+                hint="declare it again: a topic cannot be removed from a ledger. To read fewer topics, use a new "
+                "pipeline with its own warehouse.",
             )
         for name, seen in self.topics_seen.items():
             known = topics.get(name)
@@ -210,15 +210,16 @@ class PlanAttempt:
         topic = keys.kafka_topic(name)
         if (known.topic_id, known.cluster_id) != (seen.topic_id, seen.cluster_id):
             raise IdentityChanged(
-                f"topic {topic} has id {seen.topic_id} in cluster {seen.cluster_id}; the ledger knows id "
-                f"{known.topic_id} in cluster {known.cluster_id}.",
-                hint="the topic was deleted and created anew, or the connection points at another cluster. Point it "
-                f"back; or, where this one is to follow the old one for good, `tally topic adopt {topic}`.",
+                f"topic {topic}: expected id {known.topic_id} in cluster {known.cluster_id} as in the ledger, found id "
+                f"{seen.topic_id} in cluster {seen.cluster_id}.",
+                hint="the topic was deleted and created anew, or the connection points at another cluster. Correct the "
+                f"connection; or, if this topic is to follow the old one for good, run `tally topic adopt {topic}`.",
             )
         if len(seen.partitions) < len(known.origins):
             raise IdentityChanged(
-                f"topic {topic} has {len(seen.partitions)} partitions; the ledger knows {len(known.origins)}.",
-                hint="partitions never shrink in one incarnation: check the connection.",
+                f"topic {topic}: expected at least {len(known.origins)} partitions as in the ledger, found "
+                f"{len(seen.partitions)}.",
+                hint="check the connection: a topic never loses partitions within one incarnation.",
             )
 
     def _tables(self) -> dict[str, RootTable]:
@@ -229,9 +230,9 @@ class PlanAttempt:
             wanted = [WantedColumn(name=c.name, type=c.type, required=c.required) for c in columns]
             if known is not None and known.partition_by != rules:
                 raise SchemaChanged(
-                    f"table {name} is partitioned by {listed(known.partition_by)} in the lake; the pipeline says "
-                    f"{listed(rules)}.",
-                    hint="declare the old partitioning, or write a table of another name.",
+                    f"table {name}: expected partitioning by {listed(known.partition_by)} as in the lake, found "
+                    f"{listed(rules)} in the pipeline.",
+                    hint="declare the old partitioning, or write to a table of another name.",
                 )
             try:
                 ids = allocate(
@@ -242,7 +243,7 @@ class PlanAttempt:
             except ValueError as error:
                 raise SchemaChanged(
                     f"table {name}: {error}.",
-                    hint="keep a column's type for life; add a column as required=False, or under another name.",
+                    hint="never change a column's type; add a column as required=False, or under another name.",
                 ) from error
             tables[name] = RootTable(
                 uuid=known.uuid if known else self.lake.runtime.uuid(),
@@ -263,8 +264,9 @@ class PlanAttempt:
             known = outputs.setdefault(declared.name, declared.target)
             if known != declared.target:
                 raise InvalidPipeline(
-                    f"output {declared.name} is {known} in the lake; the pipeline says {declared.target}.",
-                    hint="an output stands for one target for life: declare the old one, or another name.",
+                    f"output {declared.name}: expected target {known} as in the lake, found {declared.target} in the "
+                    "pipeline.",
+                    hint="declare the old target, or an output of another name: an output never changes its target.",
                 )
             if declared.replaced == "refuse":
                 self._refuse_second_send(declared.name, decision)
@@ -274,8 +276,8 @@ class PlanAttempt:
         for grant in decision.grants:
             if grant.before is not None and has_published_rows(self.lake, grant.before, output):
                 raise InvalidRequest(
-                    f"{grant.interval} has been sent to output {output}, which takes no second sending.",
-                    hint="leave the interval as it is; or declare what a replacement means there, with "
+                    f"{grant.interval} is published to output {output}, which does not allow a replacement.",
+                    hint="leave the interval as it is; or declare how the output handles a replacement: "
                     "replaced='correct', 'compensate' or 'once'.",
                 )
 
@@ -321,10 +323,10 @@ class PlanAttempt:
             unproven = self.log.unproven(keys.kafka_topic(name), positions, at_ms)
             for partition, start in unproven.items():
                 raise OutsideRetention(
-                    f"{name}[{partition}] begins at offset {start}, and holds no record before "
-                    f"{keys.instant(at)} (offset {positions[partition].offset}), or too few: earlier ones may have "
-                    "expired. Ten batches of records before it would show that none has, or two that are a day older.",
-                    hint="start later; or declare Pipeline(begin=...) where the history is meant to begin; or "
+                    f"{name}[{partition}] begins at offset {start}, and has no record before "
+                    f"{keys.instant(at)} (offset {positions[partition].offset}), or too few: older records may have "
+                    "expired. Ten batches of records before it, or two that are a day older, would prove that none has.",
+                    hint="start later; or declare Pipeline(begin=...) at the intended begin of the history; or "
                     "run with accept_loss=true.",
                 )
 
@@ -412,9 +414,9 @@ class PlanAttempt:
         problems = self.log.diverged(keys.kafka_topic(name), positions)
         if problems:
             raise LogDamaged(
-                f"{name} no longer holds the history that the boundary at {keys.instant(at)} was set in: {problems[0]}",
-                hint="the log was truncated (unclean leader election?). What is committed stands; ask whoever runs "
-                "the cluster before anything is replaced.",
+                f"{name} no longer has the history in which the boundary at {keys.instant(at)} was set: {problems[0]}",
+                hint="ask the operators of the cluster before you replace anything: the log was truncated (unclean "
+                "leader election?). Committed rows remain.",
             )
 
     def _planned_range(
@@ -423,10 +425,10 @@ class PlanAttempt:
         readable_from = min(max(start.offset, log_start), end.offset)
         if readable_from > start.offset and not self.plan_request.params.accept_loss:
             raise OutsideRetention(
-                f"{name}[{partition}]: offsets [{start.offset}, {end.offset}) are wanted, the log begins at {log_start}: "
-                f"{readable_from - start.offset} offsets are gone. Nothing was changed.",
+                f"{name}[{partition}]: expected offsets [{start.offset}, {end.offset}), found a log that begins at "
+                f"{log_start}: {readable_from - start.offset} offsets are gone. Nothing was changed.",
                 hint="restore the topic; or run with accept_loss=true, which records the loss in the ledger (and "
-                "with mode=replace, where the interval is committed; take_over=true, where another run holds it).",
+                "with mode=replace if the interval is committed, or take_over=true if another run holds it).",
             )
         return PlannedRange(
             start=start.offset,

@@ -40,14 +40,14 @@ def _unsplit(gap: adoption.Unsplit, at: datetime) -> InvalidRequest:
     if gap.start is None:
         return InvalidRequest(
             f"topic {gap.name} has offsets before {end} that were never read, and was closed when another incarnation "
-            f"was adopted: which of them come after {keys.instant(at)} can no longer be looked up.",
+            f"was adopted: the log can no longer show which of them come after {keys.instant(at)}.",
             hint=f"begin at {end}; or run with accept_loss=true, which records them as lost before it.",
         )
     start = keys.instant(gap.start)
     return InvalidRequest(
         f"topic {gap.name} has unread offsets between {start} and {end}, and was closed when another incarnation was "
-        f"adopted: how they split at {keys.instant(at)} can no longer be looked up.",
-        hint=f"take that gap as one interval, from {start} to {end}, with accept_loss=true.",
+        f"adopted: the log can no longer show how they split at {keys.instant(at)}.",
+        hint=f"request that gap as one interval, from {start} to {end}, with accept_loss=true.",
     )
 
 
@@ -75,10 +75,10 @@ def closed_topics(
         ]
         if grant.interval.start < topic.closed.since and not accept_loss:
             raise OutsideRetention(
-                f"{grant.interval} lacks {lost} offsets of topic {name}, which is read no more: another incarnation was "
-                "adopted. Nothing was changed.",
-                hint="run with accept_loss=true, which records them as lost in the ledger (and with take_over=true, "
-                "where another run holds it).",
+                f"{grant.interval} lacks {lost} offsets of topic {name}, which is no longer read: another incarnation "
+                "was adopted. Nothing was changed.",
+                hint="run with accept_loss=true, which records them as lost in the ledger (and with take_over=true if "
+                "another run holds it).",
             )
         yield PlannedTopic(
             name=name,

@@ -70,7 +70,7 @@ def _step(
         wanted = open_end
     if wanted.start < EPOCH:
         raise InvalidRequest(
-            f"{wanted} begins before 1970, where Kafka's timestamps begin.",
+            f"{wanted} begins before 1970, the first year of Kafka's timestamps.",
             hint="use a later start_date, or a later `from`.",
         )
     ledger = snapshot.ledger(wanted.start, wanted.end)
@@ -119,29 +119,31 @@ def _superseded(by: planning.RequestSuperseded, request: Request, wanted: Interv
     """Build the error: why the request gets nothing, and the one step by which it gets what it asks for."""
     if by.gap is not None:
         return Superseded(
-            f"{request} was answered before, and {by.gap} of {wanted} is granted to no run any more: a grant was "
-            "released, or given up by gc.",
-            hint="clear this run's plan task, which plans it. This task may be a late copy, so it gets nothing.",
+            f"{request} was planned before, and {by.gap} of {wanted} is no longer granted to any run: a grant was "
+            "released, or cancelled by gc.",
+            hint="clear this run's plan task to plan it. This task may be a late copy, so it gets nothing.",
         )
     if by.by == request:
         return Superseded(
-            f"{request} was answered before, and its rows of {wanted} were committed by other code than is deployed now.",
-            hint="to replace them, clear this run's plan task.",
+            f"{request} was planned before, and its rows of {wanted} were committed by other code than is deployed now.",
+            hint="clear this run's plan task to replace them.",
         )
     if not by.by.same_run(request):
         return Superseded(
-            f"{request} asked for {wanted} before, and it has gone to {by.by} since.",
-            hint="nothing, if that was meant; else clear this run's plan task to ask anew.",
+            f"{request} requested {wanted} before, and {by.by} has taken it since.",
+            hint="do nothing if that was intended; otherwise clear this run's plan task to request it again.",
         )
     first, last = (keys.instant(at) for at in (wanted.start, wanted.end))
     replaces = ", mode=replace" if by.replaces else ""
     if by.cuts is not None:
-        replaces += f", where {first} or {last} is moved to an end of the committed interval {by.cuts.interval}"
+        replaces += (
+            f", with {first} or {last} moved to an end of the committed interval {by.cuts.interval}"
+        )
     return Superseded(
-        f"{request} asks for {wanted}; the ledger has a later request of the same run there: clear {by.by.clear}. Either "
+        f"{request} requests {wanted}; the ledger has a later request of the same run there: clear {by.by.clear}. Either "
         "this task is a late copy, or Airflow counts the clears of this run from 0 again: the DAG or run was deleted, or "
         "the metadata database is new.",
-        hint="nothing, if the run was cleared meanwhile. If Airflow counts again: Trigger with "
+        hint="do nothing if the run was cleared meanwhile. If Airflow counts again, press Trigger with "
         f"from={first}, to={last}, take_over=true{replaces}.",
     )
 
@@ -177,8 +179,8 @@ def _granted_to(entry: Entry, request: Request) -> bool:
 def _cut_through(cut: planning.PartialOverlap, wanted: Interval) -> InvalidRequest:
     first, last = (keys.instant(at) for at in (cut.entry.interval.start, cut.entry.interval.end))
     return InvalidRequest(
-        f"{wanted} cuts through the committed interval {cut.entry.interval}.",
-        hint=f"intervals are replaced whole: move the cut to {first} or to {last}.",
+        f"{wanted} splits the committed interval {cut.entry.interval}.",
+        hint=f"move that end to {first} or to {last}: intervals are replaced whole.",
     )
 
 

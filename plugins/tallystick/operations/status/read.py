@@ -286,7 +286,7 @@ def _record(lake: Lake, key: keys.RecordKey) -> Record:
     record = lake.record(key)
     if record is None:
         raise corrupt(
-            lake.where(key), "the chain of commits names this record, and it is not there"
+            lake.where(key), "the chain of commits names this record, and it does not exist"
         )
     return record
 
@@ -352,7 +352,7 @@ def _record_at(lake: Lake, snapshot: Snapshot, as_of: int) -> Record:
     if not 1 <= as_of <= snapshot.root.version:
         raise InvalidRequest(
             f"{lake.store.uri} has no version {as_of}; it is at version {snapshot.root.version}.",
-            hint="`tally log` shows the versions that committed something.",
+            hint="name a version that committed something: `tally log` lists them.",
         )
     key = snapshot.root.record
     while key is not None:
@@ -362,7 +362,7 @@ def _record_at(lake: Lake, snapshot: Snapshot, as_of: int) -> Record:
         key = record.parent
     raise InvalidRequest(
         f"nothing was committed to {lake.store.uri} by version {as_of}.",
-        hint="`tally log` shows the versions that committed something.",
+        hint="name a version that committed something: `tally log` lists them.",
     )
 
 
@@ -374,8 +374,9 @@ def _refuse_collected(lake: Lake, snapshot: Snapshot, record: Record) -> None:
             continue
         if lake.store.get(table.metadata) is None:
             raise InvalidRequest(
-                f"version {record.version} of {lake.store.uri} can be read no more: gc has collected {table.metadata}.",
-                hint="older versions stay readable for gc's reader grace; ask for a later one, or for none.",
+                f"version {record.version} of {lake.store.uri} can no longer be read: gc has collected "
+                f"{table.metadata}.",
+                hint="name a later version, or none: old versions remain readable for the reader grace of gc.",
             )
 
 

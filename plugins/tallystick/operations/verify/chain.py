@@ -80,7 +80,7 @@ def read_chain(evidence: Evidence) -> Chain:
     links: list[Link] = []
     key_or_none = evidence.root.record
     while key_or_none is not None:
-        link = known.get(key_or_none, Unreadable(why="it is not there"))
+        link = known.get(key_or_none, Unreadable(why="it does not exist"))
         if isinstance(link, Unreadable):
             named_by = links[-1].key if links else keys.ROOT
             check.found(
@@ -166,7 +166,7 @@ def check_set_back(evidence: Evidence, chain: Chain) -> None:
             check.found(
                 "I10",
                 stray.key,
-                f"a root named its parent, and {keys.ROOT} does not come from it (was it set back?)",
+                f"a root named its parent, and {keys.ROOT} does not descend from it (was it set back?)",
                 expected=f"{stray.parent} in the chain of version {root.version}",
                 found="not in the chain",
             )
@@ -182,15 +182,15 @@ def check_set_back(evidence: Evidence, chain: Chain) -> None:
             check.found(
                 "I10",
                 key,
-                f"a root of version {version - 1} was there, and {keys.ROOT} is older (was it set back?)",
+                f"a root of version {version - 1} existed, and {keys.ROOT} is older (was it set back?)",
                 expected=f"version {version - 1} or later",
                 found=f"version {now}",
             )
     next_up = [key for key in above if keys.record_version(key) == now + 1]
     if next_up:
         check.remarks.append(
-            f"{next_up[0]}: its version is one above that of {keys.ROOT} ({now}): a commit under way, or one that did "
-            f"not land; or {keys.ROOT} was set back by one version"
+            f"{next_up[0]}: its version is one above that of {keys.ROOT} ({now}): a commit in progress, or one that was "
+            f"not applied; or {keys.ROOT} was set back by one version"
         )
 
 

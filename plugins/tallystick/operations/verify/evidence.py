@@ -85,7 +85,7 @@ class Evidence:
         """Read a ledger page."""
         found = self.lake.store.get(ref.key)
         if found is None:
-            return Unreadable(why="it is not there")
+            return Unreadable(why="it does not exist")
         return _or_why(lambda: Page.decode(found.body, where=self.lake.where(ref.key)))
 
     def record(self, key: str) -> Record | Unreadable:
@@ -165,4 +165,4 @@ def _or_why(read: Callable[[], T | None]) -> T | Unreadable:
         found = read()
     except Corrupt as error:
         return Unreadable(why=error.message)
-    return Unreadable(why="it is not there") if found is None else found
+    return Unreadable(why="it does not exist") if found is None else found

@@ -67,15 +67,15 @@ def _check_ledger(check: Ongoing, case: Case, record: CommittedInterval) -> None
         "I7",
         case.where,
         "the record's totals and its accounts",
-        expected=_told(summed),
-        found=_told(record.totals),
+        expected=_totals_text(summed),
+        found=_totals_text(record.totals),
     )
     check.differs(
         "I7",
         case.where,
         "the ledger's totals and the record's",
-        expected=_told(record.totals),
-        found=_told(ledger.totals),
+        expected=_totals_text(record.totals),
+        found=_totals_text(ledger.totals),
     )
     check.differs(
         "I5",
@@ -118,9 +118,9 @@ def _check_report(check: Ongoing, case: Case, record: CommittedInterval, report:
     check.differs(
         "I5",
         report.key,
-        "what the ledger and the report say that the job saw of earlier intervals",
-        expected=_looked(report.lookback),
-        found=_looked(case.committed.lookback),
+        "the lookback in the report and in the ledger",
+        expected=_lookback_text(report.lookback),
+        found=_lookback_text(case.committed.lookback),
     )
     if case.plan is not None:
         check.differs(
@@ -263,14 +263,14 @@ def _declared(plan: Plan) -> Pipeline:
     return pipeline_from_spec(plan.spec, where=f"{plan.key}.spec")
 
 
-def _looked(lookback: LookbackUsed | None) -> str:
+def _lookback_text(lookback: LookbackUsed | None) -> str:
     if lookback is None:
         return "nothing"
     stretches = (f"{s.interval} {s.fingerprint[:12]} {s.records}" for s in lookback.seen)
     return f"from {keys.instant(lookback.since)}: {', '.join(stretches) or 'nothing'}"
 
 
-def _told(totals: Totals) -> str:
+def _totals_text(totals: Totals) -> str:
     return ", ".join(
         f"{name} {count}" for name, count in zip(TOTALS, totals.to_json(), strict=True)
     )

@@ -13,7 +13,7 @@ FINDINGS_KEPT = 100
 
 CHECKS: Mapping[str, str] = {
     "chain": "commit records form one chain from the root back to the first commit, versions fall, no commit of the "
-    "chain is missing from the ledger, and no record tells of a root that the chain lacks (I4, I5, I10)",
+    "chain is missing from the ledger, and no record names a root that the chain lacks (I4, I5, I10)",
     "tiling": "entries do not overlap, boundaries never go back, each committed range is the difference of its two "
     "boundaries (I1, I2)",
     "accounts": "the classes of each committed range add up to its length and to the ledger's totals, and cover the "

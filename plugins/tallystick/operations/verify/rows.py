@@ -89,14 +89,14 @@ class RowsCheck:
 
     def remarks(self) -> tuple[str, ...]:
         """Return one sentence per table: its rows, its offsets, and if it contains every record."""
-        told: list[str] = []
+        sentences: list[str] = []
         for table, sums in sorted(self.sums.items()):
             kind = "dead letters" if table == DEAD_LETTERS else "decoded records"
-            whole = "every one" if sums.complete else "not every one"
-            told.append(
+            whole = "all of them" if sums.complete else "not all of them"
+            sentences.append(
                 f"{table}: {sums.rows} rows of {sums.offsets} offsets; {sums.records} {kind}, {whole}"
             )
-        return tuple(told)
+        return tuple(sentences)
 
     # ------------------------------------------------------------ reading
 
@@ -125,9 +125,9 @@ class RowsCheck:
         try:
             rows = pq.read_table(pa.BufferReader(stored.body), columns=COLUMNS)
         except (pa.ArrowException, OSError) as error:
-            told = str(error).splitlines()[0]
+            why = str(error).splitlines()[0]
             self.check.found(
-                "I3", file.key, "the data file's content", expected="readable Parquet", found=told
+                "I3", file.key, "the data file's content", expected="readable Parquet", found=why
             )
             return None
         self.check.count("file")
@@ -204,8 +204,8 @@ class RowsCheck:
     ) -> None:
         for place, account in accounts.items():
             found = len(unique.get(place, ()))
-            told = f"dead letters of {place[0]}[{place[1]}]"
-            self.check.differs("I7", where, told, expected=account.dead_letters, found=found)
+            what = f"dead letters of {place[0]}[{place[1]}]"
+            self.check.differs("I7", where, what, expected=account.dead_letters, found=found)
 
     def _not_in_both(
         self, where: str, unique: Mapping[Place, Offsets], dead: Mapping[Place, Offsets]
@@ -232,12 +232,12 @@ class RowsCheck:
     ) -> None:
         for place, account in accounts.items():
             found = len(unique.get(place, ()))
-            told = f"offsets of {place[0]}[{place[1]}] with rows"
+            what = f"offsets of {place[0]}[{place[1]}] with rows"
             if table in self.demands.every_record:
-                self.check.differs("I7", where, told, expected=account.records, found=found)
+                self.check.differs("I7", where, what, expected=account.records, found=found)
             elif found > account.records:
                 self.check.found(
-                    "I7", where, told, expected=f"at most {account.records}", found=found
+                    "I7", where, what, expected=f"at most {account.records}", found=found
                 )
 
     def _sum(
@@ -288,15 +288,16 @@ def _record_level(evidence: Evidence) -> set[str]:
 def check_demands(evidence: Evidence, demands: Demands) -> None:
     """Refuse demands for tables that the lake lacks or that this check does not cover. Raises InvalidRequest."""
     known = evidence.root.tables.keys()
-    judged = _record_level(evidence) - {DEAD_LETTERS}
-    hint = (
-        f"name one whose rows each come from one record: {', '.join(sorted(judged)) or 'none yet'}."
-    )
-    for table in sorted((demands.every_record | demands.repeats) - judged):
+    checkable = _record_level(evidence) - {DEAD_LETTERS}
+    names = ", ".join(sorted(checkable)) or "none yet"
+    hint = f"name a table whose rows each come from one record: {names}."
+    for table in sorted((demands.every_record | demands.repeats) - checkable):
         if table not in known:
             message = f"the lake has no table {table!r}."
         elif table == DEAD_LETTERS:
-            message = f"{table} holds no decoded records; that it is complete is checked always."
+            message = f"{table} has no decoded records; that it is complete is always checked."
         else:
-            message = f"table {table} aggregates: its rows do not say which records they come from."
+            message = (
+                f"table {table} aggregates: its rows do not name the records that they come from."
+            )
         raise InvalidRequest(message, hint=hint)

@@ -68,7 +68,7 @@ def read_tiles(evidence: Evidence) -> Tiles:
             check.found(
                 "I2",
                 _at(boundary.at),
-                "a boundary stands in two pages",
+                "a boundary is in two pages",
                 expected="one boundary",
                 found="two",
             )
@@ -86,7 +86,7 @@ def read_tiles(evidence: Evidence) -> Tiles:
             "I2",
             "adopted topics",
             problem,
-            expected="a closed topic at its end, and what follows it from there on",
+            expected="a closed topic at its end, and the topic that follows it from there on",
             found="otherwise",
         )
     return tiles
@@ -186,7 +186,7 @@ def _check_boundaries(check: Ongoing, tiles: Tiles) -> None:
                     "I2",
                     _at(boundary.at),
                     f"partitions of {topic}",
-                    expected=f"{known}, as the root knows",
+                    expected=f"{known}, as in the root",
                     found=len(positions),
                 )
         for topic, partition in list(last):
