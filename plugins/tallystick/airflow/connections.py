@@ -106,8 +106,7 @@ _FIELDS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     SmtpSettings.KIND: _smtp_fields,
 }
 _HINTS: Mapping[str, str] = {
-    KafkaSettings.KIND: "kafka-python's options as its extra (Airflow takes one that it cannot parse for one that is "
-    "not there)",
+    KafkaSettings.KIND: "kafka-python's options as its extra (Airflow ignores an extra that it cannot parse)",
     PostgresSettings.KIND: "host, port, schema (the database), login and password, and other options of libpq in its "
     "extra",
     HttpSettings.KIND: "host, port, login and password, and other options in its extra",

@@ -78,12 +78,12 @@ def replay_dag(
     for name, at in (("start_date", start_date), ("end_date", end_date)):
         if at is not None and at.tzinfo is None:
             raise InvalidPipeline(
-                f"{name} {at} has no zone.", hint="use datetime(..., tzinfo=UTC)."
+                f"{name} {at} has no time zone.", hint="use datetime(..., tzinfo=UTC)."
             )
         if name in (default_args or {}):
             raise InvalidPipeline(
-                f"default_args holds {name!r}: Airflow would leave tasks out of runs by hand because of it.",
-                hint=f"give {name} to replay_dag itself.",
+                f"default_args contains {name!r}: Airflow would leave tasks out of manual runs because of it.",
+                hint=f"pass {name} to replay_dag itself.",
             )
     # The caller is the DAG file. Airflow shows its code, and `job_root` defaults to the parent of its folder.
     dag_file = sys._getframe(1).f_code.co_filename
@@ -174,22 +174,22 @@ def asset_of(pipeline: Pipeline) -> Asset:
 def form() -> dict[str, Param]:
     """Return the Trigger form: every parameter of a run, with its type and meaning."""
     preset = defaults()
-    asked = {
+    params = {
         "mode": Param(
             preset["mode"],
             type="string",
             enum=list(MODES),
             title="Mode",
-            description_md="`process`: what is not committed yet. `replace`: everything in the span again, "
+            description_md="`process`: everything that is not committed yet. `replace`: everything in the span again, "
             "whichever run committed it; each interval is replaced whole, in one swap. It needs a span, except in a "
-            "backfill. `refresh`: what is stale, because "
-            "earlier time that its job looked back at has changed since; without dates all of it. The Backfill form "
+            "backfill. `refresh`: the intervals that are stale because rows of their lookback have changed since; "
+            "without dates all of them. The Backfill form "
             "sends this and all other parameters only if *Override parameters on existing runs* is ticked.",
         ),
         "from": _date(
             preset["from"],
             "From (Trigger only)",
-            f"Beginning of the span, inclusive{_DATES} Empty: where the ledger ends. In a backfill leave "
+            f"Beginning of the span, inclusive{_DATES} Empty: the end of the ledger. In a backfill leave "
             "it empty: each run has the interval of its own date, and a backfill with this field filled in is refused.",
         ),
         "to": _date(
@@ -200,31 +200,28 @@ def form() -> dict[str, Param]:
         ),
         "force": _switch(
             "Recompute although nothing changed",
-            "A cleared run replaces its own intervals even where job "
-            "and declaration are as they were.",
+            "A cleared run replaces its own intervals even if job and declaration are unchanged.",
         ),
         "take_over": _switch(
             "Take over",
-            "Cancel what other runs were granted in this span. What they have staged is "
-            "thrown away; what this run does not cover becomes a gap.",
+            "Cancel the grants of other runs in this span. Their staged files are "
+            "discarded; time that this run does not cover becomes a gap.",
         ),
         "accept_loss": _switch(
             "Accept loss",
-            "Commit although the topic has lost records of the span. The loss is "
-            "written into the ledger for good.",
+            "Commit although the topic has lost records of the span. The ledger records the loss permanently.",
         ),
         "accept_compaction": _switch(
             "Accept compaction",
-            "Replace although the topic was compacted and holds fewer "
-            "records than what is committed.",
+            "Replace although the topic was compacted and has fewer records than are committed.",
         ),
         "accept_dead_letters": _switch(
             "Accept dead letters",
             "Replace although records that are rows now become dead letters, as with a stricter declaration.",
         ),
     }
-    assert tuple(asked) == NAMES
-    return asked
+    assert tuple(params) == NAMES
+    return params
 
 
 def _date(preset: Any, title: str, meaning: str) -> Param:
@@ -234,7 +231,7 @@ def _date(preset: Any, title: str, meaning: str) -> Param:
 
 def _switch(title: str, meaning: str) -> Param:
     return Param(
-        False, type="boolean", title=title, description_md=meaning, section="Only if you mean it"
+        False, type="boolean", title=title, description_md=meaning, section="Only if intended"
     )
 
 
@@ -255,36 +252,37 @@ def _doc(pipeline: Pipeline) -> str:
 _DAG_DOC = """\
 ### {name}: {topics} to {tables}
 
-Lake root `{warehouse}`, job `{job}`. Each record of each committed interval is accounted for exactly once, whatever is
-rerun, killed or run out of order. `tally status` shows intervals and gaps.
+Lake `{warehouse}`, job `{job}`. Each record of each committed interval is accounted for exactly once, even if runs are
+repeated, killed or out of order. `tally status` shows intervals and gaps.
 
 | you press | what happens |
 | --- | --- |
 | nothing: the schedule | the run's data interval is planned, staged and committed |
-| **Backfill**, any span, forwards or backwards | what is not committed yet is; committed intervals stay as they are |
+| **Backfill**, any span, forwards or backwards | everything that is not committed yet is committed; committed intervals \
+remain unchanged |
 | **Clear**, any task, at any time | nothing, if nothing changed; after a change of job or declaration, clear `plan`: \
 the run's interval is replaced in every table at once |
-| **Trigger**, the form as it is | from where the ledger ends to now |
-| **Trigger** with *From* and *To* | what is not committed yet between them is |
+| **Trigger**, the form unchanged | the time from the end of the ledger to now is committed |
+| **Trigger** with *From* and *To* | everything between them that is not committed yet is committed |
 | **Trigger** with mode `replace`, *From* and *To* | every committed interval between them is replaced |
-| **Trigger** with mode `refresh` | every interval that looked back at what has changed since is replaced |
+| **Trigger** with mode `refresh` | every interval whose lookback has changed since is replaced |
 
-In the Trigger form *Logical Date* may stay as proposed: a run without *From* and *To* ends there, now at the latest. \
+In the Trigger form leave *Logical Date* as proposed: a run without *From* and *To* ends there, now at the latest. \
 A *Data Interval* typed there counts as *From* and *To*; one that Airflow infers does not. In a backfill leave the \
 parameters *From* and *To* empty: each of its runs has the interval of its own date. The Backfill form sends its \
 parameters only if *Override parameters on existing runs* is ticked (Airflow 3.3); without that not even the mode.
 
-Two runs that want the same span: the first has it, the second says so and ends green. Consumers of \
-the Asset skip versions that they have seen: a cleared commit emits its event again.
+If two runs request the same span, the first gets it; the second logs that and succeeds. Consumers of \
+the Asset skip versions that they have processed: a cleared commit emits its event again.
 """
-_PLAN_DOC = "Reads the ledger and Kafka's offsets, grants this run its gaps, freezes one plan per gap on S3. No Spark."
+_PLAN_DOC = "Reads the ledger and Kafka's offsets, grants this run its gaps, writes one plan per gap to S3. No Spark."
 _STAGE_DOC = (
-    "One spark-submit for all plans of the run: reads exactly the planned offsets and writes Parquet under a prefix of "
-    "its own, seen by nobody. Starts no Spark where everything is committed."
+    "One spark-submit for all plans of the run: reads exactly the planned offsets and writes Parquet under its own "
+    "prefix, invisible to readers. Starts no Spark if everything is committed."
 )
-_COMMIT_DOC = "Checks what was staged, and swaps the root: all tables, dead letters and offsets at once, or nothing."
+_COMMIT_DOC = "Checks the staged files, and swaps the root: all tables, dead letters and offsets at once, or nothing."
 
 _PUBLISH_DOC = """\
-Gives outputs outside the lake what they lack of all that is committed, of whichever run; each row once. What was half \
-out is brought to its end first.
+Publishes all committed rows that are pending for outputs outside the lake, of any run, each row once. Completes \
+publications in progress first.
 """

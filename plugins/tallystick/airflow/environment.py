@@ -129,23 +129,23 @@ def check_conf(conf: Mapping[str, str]) -> dict[str, str]:
         if not reference and not _may_be_set(key):
             raise InvalidPipeline(
                 f"spark_conf has {key!r}, which is not on the allow-list.",
-                hint="sizes, counts, timeouts, most of spark.sql.* and spark.dynamicAllocation.* may be set; "
-                "libraries and classes belong into the image, credentials into the environment.",
+                hint="set only sizes, counts, timeouts, most of spark.sql.* and spark.dynamicAllocation.*; put "
+                "libraries and classes into the image, credentials into the environment.",
             )
         if not isinstance(value, str):
             raise InvalidPipeline(
-                f"spark_conf {key!r} is {value!r}, which is no text.",
+                f"spark_conf {key!r}: expected a string, found {value!r}.",
                 hint=f"write it as Spark does: '{str(value).lower()}'.",
             )
         if without_user_info(value) != value:
             raise InvalidPipeline(
-                f"spark_conf {key!r} holds a URL with a user or a password.",
-                hint="take them out: spark-submit's arguments are there for every user of the machine to read.",
+                f"spark_conf {key!r} contains a URL with a user or a password.",
+                hint="remove them: every user of the machine can read the arguments of spark-submit.",
             )
         if reference and not _SECRET_NAME_AND_KEY.fullmatch(value):
             # The value may be the secret itself, so the message does not repeat it.
             raise InvalidPipeline(
-                f"spark_conf {key!r} is no reference to a Kubernetes secret.",
+                f"spark_conf {key!r} is not a reference to a Kubernetes secret.",
                 hint="write the secret's name and the key in it as name:key; the value stays in the secret.",
             )
     return dict(conf)

@@ -58,7 +58,7 @@ def gc_dag(
                 delete,
                 type="boolean",
                 title="Delete",
-                description_md="Off: say what would go, and change nothing.",
+                description_md="Off: log what would be deleted, and change nothing.",
             )
         },
         tags=set(tags),
@@ -110,7 +110,7 @@ class CollectOperator(BaseOperator):
         with airflow_errors(ti=context["ti"]):
             lake = open_warehouse(self.warehouse)
             if lake.load() is None and next(iter(lake.store.list("")), None) is None:
-                self.log.info("%s is empty: nothing was ever planned there", lake.store.uri)
+                self.log.info("%s is empty: no run was planned there", lake.store.uri)
                 return {"lake": lake.store.uri, "deleted": False, "objects": 0, "bytes": 0}
             found = collect(
                 lake,
@@ -132,18 +132,18 @@ class CollectOperator(BaseOperator):
 def collected_lines(found: Collection) -> Iterator[str]:
     """Yield the log lines of a collection."""
     verb = "deleted" if found.deleted else "would delete (a dry run)"
-    yield f"{found.uri} at version {found.version}: {verb} {_heap(found.total)}; {_heap(found.total_kept)} stay"
+    yield f"{found.uri} at version {found.version}: {verb} {_heap(found.total)}; {_heap(found.total_kept)} remain"
     for kind, heap in found.garbage.items():
         yield f"  {kind}: {_heap(heap)}, e.g. {found.examples[kind][0]}"
     for one in found.cancelled:
-        left = "its committed rows stay" if one.committed else "a gap is left"
-        gave_up = "gave up" if found.deleted else "would give up"
+        left = "its committed rows remain" if one.committed else "a gap remains"
+        cancelled = "cancelled" if found.deleted else "would cancel"
         yield (
-            f"{gave_up} the grant of {one.interval} to {one.request}, planned {keys.instant(one.planned_at)}: {left}; "
-            "a clear of that run's plan task plans anew"
+            f"{cancelled} the grant of {one.interval} to {one.request}, planned {keys.instant(one.planned_at)}: {left}; "
+            "clear that run's plan task to plan it again"
         )
     if found.foreign:
-        yield f"not written by tallystick, and left alone: {found.foreign[0]}"
+        yield f"not written by tallystick, and not deleted: {found.foreign[0]}"
     yield from found.remarks
 
 
@@ -154,7 +154,7 @@ def _heap(heap: Any) -> str:
 _DOC = """\
 ### Garbage collection
 
-Attempts that lost, plans that were superseded, and metadata that no table, reader or run needs any more. Runs beside
-everything else: a commit in flight decides again and loses nothing. **Trigger** with *Delete* off says what would go.
-Grants older than a week are given up: a clear of that run's plan task plans anew.
+Deletes attempts that lost, plans that were superseded, and metadata that no table, reader or run needs any more. Safe
+to run at any time: a commit in progress decides again and loses nothing. **Trigger** with *Delete* off logs what would
+be deleted. Grants older than a week are cancelled: clear that run's plan task to plan it again.
 """

@@ -48,11 +48,13 @@ def check_syntax(job: Path, source: bytes, environ: Mapping[str, str] = os.envir
         line = (error.text or "").strip()[:200]
         shown = f" `{line}`" if line else ""
         raise InvalidPipeline(
-            f"the job {job}, line {error.lineno}, is no Python: {error.msg}:{shown}.",
+            f"the job {job}, line {error.lineno}, is not valid Python: {error.msg}:{shown}.",
             hint=_CORRECT,
         ) from None
     except ValueError as error:
-        raise InvalidPipeline(f"the job {job} is no Python: {error}.", hint=_CORRECT) from None
+        raise InvalidPipeline(
+            f"the job {job} is not valid Python: {error}.", hint=_CORRECT
+        ) from None
 
 
 def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
@@ -60,14 +62,14 @@ def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
     last = [line.strip() for line in lines if line.strip()]
     errors = [found for line in last if (found := _ERROR.match(line))]
     traced = any("Traceback (most recent call last)" in line for line in last)
-    word = errors[-1].string if errors else "; ".join(last[-3:]) or "it printed nothing"
+    why = errors[-1].string if errors else "; ".join(last[-3:]) or "it printed nothing"
     message = (
-        f"spark-submit ended with exit code {code} before the job wrote a result: {word[:500]}."
+        f"spark-submit ended with exit code {code} before the job wrote a result: {why[:500]}."
     )
     # Python prints no "Traceback" line above a SyntaxError of the file that it runs.
     if errors and errors[-1][1] in _OF_THE_SOURCE and (traced or errors[-1][1] == "SyntaxError"):
         return JobDied(message, InvalidPipeline(message, hint=_CORRECT))
     return JobDied(
-        f"{message} Next: its output is in this log, above; the task is tried again by itself.",
+        f"{message} Next: read its output above in this log; the task retries by itself.",
         None,
     )

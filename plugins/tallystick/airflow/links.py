@@ -22,7 +22,7 @@ class LakeObjectLink(BaseOperatorLink):
     @property
     def name(self) -> str:
         """The text of the link."""
-        return "What it wrote"
+        return "Written object"
 
     @property
     def xcom_key(self) -> str:

@@ -56,7 +56,7 @@ def _copy(dag_run: Any, msg: str) -> None:
             if notes:
                 _write(connection, dag_run.id, notes)
     except Exception:
-        log.exception("run %s gets no note", getattr(dag_run, "run_id", None))
+        log.exception("run %s: the note could not be written", getattr(dag_run, "run_id", None))
 
 
 def _left(connection: Any, dag_run_id: int) -> Sequence[str]:

@@ -18,17 +18,17 @@ _SHOWN_MAX = 5
 def planned_lines(planned: PlanResult, plans: Sequence[Plan]) -> Iterator[str]:
     """Yield the log lines of a plan task: what it found and was granted. `plans` are those left to stage."""
     if planned.interval is None:
-        yield f"nothing is new at version {planned.version}: the ledger reaches to where this run would end"
+        yield f"nothing is new at version {planned.version}: the ledger reaches the end of this run"
         return
     yield f"interval {planned.interval} at version {planned.version}"
     if planned.covered:
-        yield f"committed by others, and stays: {some(planned.covered)}"
+        yield f"committed by other runs, and unchanged: {some(planned.covered)}"
     for interval, holder in planned.held:
         yield f"held by {holder}: {interval}; left out (take_over=true would cancel it)"
     for interval, holder in planned.cancelled:
         yield f"cancelled: the grant of {holder} for {interval}"
     if planned.left:
-        yield f"stays stale, for the log no longer holds its records: {some(planned.left)}"
+        yield f"remains stale, because the log no longer has its records: {some(planned.left)}"
     done = [p for p in planned.intervals if p.committed]
     if done:
         yield f"committed already, nothing to stage: {some(p.interval for p in done)}"
@@ -71,25 +71,24 @@ def dead_line(result: CommitResult) -> str | None:
 
 def stale_line(left: Mapping[Interval, Interval]) -> str:
     """Return the warning that lists the stale intervals and the run that replaces them."""
-    return (
-        f"stale, for their job looked back at what has changed since: {some(sorted(left))}; one run with mode=refresh "
-        "replaces them"
-    )
+    intervals = some(sorted(left))
+    return f"stale, because their lookback has changed since: {intervals}; one run with mode=refresh replaces them"
 
 
-def published_line(one: Published) -> str:
+def published_line(published: Published) -> str:
     """Return the log line for rows that an output received."""
-    went_on = ", which an earlier try had begun" if one.resumed else ""
+    resumed = ", which an earlier try had begun" if published.resumed else ""
     return (
-        f"published {one.interval} to output {one.output}: {one.rows:,} rows of generation "
-        f"{one.generation}{went_on}"
+        f"published {published.interval} to output {published.output}: {published.rows:,} rows of generation "
+        f"{published.generation}{resumed}"
     )
 
 
-def not_published_line(one: NotPublished) -> str:
+def not_published_line(failed: NotPublished) -> str:
     """Return the log line for an interval that was not published, with its error."""
-    what = f"{one.interval} to output {one.output}" if one.interval else f"to output {one.output}"
-    return f"not published: {what}: {one.error.kind}: {one.error}"
+    place = f"output {failed.output}"
+    what = f"{failed.interval} to {place}" if failed.interval else f"to {place}"
+    return f"not published: {what}: {failed.error.kind}: {failed.error}"
 
 
 def totals_text(totals: Totals) -> str:
@@ -102,15 +101,13 @@ def totals_text(totals: Totals) -> str:
         "compacted away": totals.absent,
         "lost": totals.lost,
     }
-    told = [
-        f"{n:,} {what}" for what, n in counts.items() if n or what in ("records", "dead letters")
-    ]
-    return ", ".join(told)
+    always = ("records", "dead letters")
+    return ", ".join(f"{n:,} {what}" for what, n in counts.items() if n or what in always)
 
 
 def some(intervals: Iterable[Interval]) -> str:
     """Return the first intervals as text, and the number of the others if there are more."""
-    known = list(intervals)
-    shown = ", ".join(str(i) for i in known[:_SHOWN_MAX])
-    more = len(known) - _SHOWN_MAX
+    listed = list(intervals)
+    shown = ", ".join(str(i) for i in listed[:_SHOWN_MAX])
+    more = len(listed) - _SHOWN_MAX
     return f"{shown} and {more} more" if more > 0 else shown

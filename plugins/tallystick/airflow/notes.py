@@ -100,4 +100,4 @@ def _push(ti: Any, key: str, value: Any) -> None:
     try:
         ti.xcom_push(key=key, value=value)
     except Exception as error:  # noqa: BLE001 - a note must never make a task fail, nor hide its error
-        log.warning("the run's page will not show %r: %s", key, type(error).__name__)
+        log.warning("XCom %r of the run could not be written: %s", key, type(error).__name__)

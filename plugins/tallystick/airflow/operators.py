@@ -33,8 +33,8 @@ from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import committed_lines, dead_line, planned_lines, stale_line
 from tallystick.airflow.notes import commit_note, leave_note
-from tallystick.airflow.outcome import airflow_errors, raise_told, read_result, with_span
-from tallystick.airflow.run import asked_of, job_file, request_of, span_of, utc
+from tallystick.airflow.outcome import airflow_errors, raise_reported_error, read_result, with_span
+from tallystick.airflow.run import job_file, params_and_dates, request_of, span_of, utc
 from tallystick.airflow.run_summary import Covered, Own
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
 from tallystick.connections.kafka import KafkaSettings
@@ -99,8 +99,10 @@ class PlanOperator(BaseOperator):
         started = time.monotonic()
         run = context["dag_run"]
         with airflow_errors(_span(context), context["ti"]):
-            params, dates = asked_of(run, parse_params(dict(context["params"])), infers=self.infers)
-            asked = PlanRequest(
+            params, dates = params_and_dates(
+                run, parse_params(dict(context["params"])), infers=self.infers
+            )
+            request = PlanRequest(
                 pipeline=self.pipeline,
                 job_source=job_file(self.pipeline, self.job_root).read_bytes(),
                 request=request_of(run),
@@ -108,33 +110,35 @@ class PlanOperator(BaseOperator):
                 dates=dates,
                 first=utc(self.first),
             )
-            asks = f"pipeline {self.pipeline.name}, asked by {asked.request}, mode {params.mode}"
-            log_lines(self.log.info, [asks])
+            line = (
+                f"pipeline {self.pipeline.name}, requested by {request.request}, mode {params.mode}"
+            )
+            log_lines(self.log.info, [line])
             lake = open_lake(self.pipeline)
             try:
-                planned = self.ask(lake, asked)
+                planned = self.plan_run(lake, request)
             except NotYet as error:
                 message = with_span(error, _span(context)).message
                 log_lines(self.log.info, [f"not yet: {message}"])
-                again = again_at(self.pipeline, dates, datetime.now(UTC))
+                at = next_try_at(self.pipeline, dates, datetime.now(UTC))
                 # Airflow's exception has no type annotations.
-                raise AirflowRescheduleException(again) from None  # type: ignore[no-untyped-call]
+                raise AirflowRescheduleException(at) from None  # type: ignore[no-untyped-call]
             plans = _left_to_stage(lake, planned)
         log_lines(self.log.info, planned_lines(planned, plans))
         self.log.info("planned in %.1f s", time.monotonic() - started)
         self.linked = lake.where(plans[0].key) if plans else None
         return _plan_xcom(planned, plans)
 
-    def ask(self, lake: Lake, asked: PlanRequest) -> PlanResult:
+    def plan_run(self, lake: Lake, request: PlanRequest) -> PlanResult:
         """Plan with the ledger and the log in Kafka."""
         # The Kafka client is loaded when the task runs, never when the DAG file is parsed.
         from tallystick.kafka.planning import LogPlanner
 
         with LogPlanner(settings_named(KafkaSettings, self.pipeline.kafka)) as log:
-            return plan(lake, log, asked)
+            return plan(lake, log, request)
 
 
-def again_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
+def next_try_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
     """Return when to plan again: after the interval's lateness, or soon if only a transaction is still open."""
     soon = now + NOT_YET_AGAIN
     if dates.data_interval is None:
@@ -144,16 +148,16 @@ def again_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
 
 def _left_to_stage(lake: Lake, planned: PlanResult) -> list[Plan]:
     plans: list[Plan] = []
-    for piece in planned.intervals:
-        if piece.committed:
+    for interval in planned.intervals:
+        if interval.committed:
             continue
-        found = lake.plan(piece.plan)
-        if found is None:
+        stored = lake.plan(interval.plan)
+        if stored is None:
             raise Corrupt(
-                f"{lake.where(piece.plan)} was granted at version {planned.version} and is not there.",
-                hint="someone deleted it behind tallystick's back: clear this task to plan the interval anew.",
+                f"{lake.where(interval.plan)} was granted at version {planned.version} and is gone.",
+                hint="clear this task to plan the interval again. Find out what deleted the plan: tallystick did not.",
             )
-        plans.append(found)
+        plans.append(stored)
     return plans
 
 
@@ -214,7 +218,7 @@ class StageOperator(SparkSubmitOperator):
                 lake, [p["plan"] for p in wanted if not p["committed"]], fingerprint=deployed
             )
             for key in [*(p["plan"] for p in wanted if p["committed"]), *left.committed]:
-                self._tell_committed(lake, key, deployed)
+                self._log_committed(lake, key, deployed)
             log_lines(self.log.warning, (f"not staged: {why}" for why in left.lost))
             if not left.plans:
                 self.log.info("nothing to stage: no Spark is started")
@@ -225,13 +229,13 @@ class StageOperator(SparkSubmitOperator):
         self.log.info("staged %d plan(s) in %.1f s", len(staged), time.monotonic() - started)
         return staged
 
-    def _tell_committed(self, lake: Lake, plan_key: keys.PlanKey, deployed: str) -> None:
+    def _log_committed(self, lake: Lake, plan_key: keys.PlanKey, deployed: str) -> None:
         log_lines(self.log.info, [f"{plan_key} is committed already"])
         found = lake.plan(plan_key)
         if found is not None and found.fingerprint != deployed:
             changed = (
                 f"{found.interval} was committed by another job or declaration than the one deployed now.",
-                "Next: to replace it, clear this run's plan task with its downstream.",
+                "Next: clear this run's plan task with its downstream to replace it.",
             )
             log_lines(self.log.warning, changed)
 
@@ -255,7 +259,7 @@ class StageOperator(SparkSubmitOperator):
             try:
                 hook.submit(str(job))
             except JobDied as error:
-                raise_told(result)
+                raise_reported_error(result)
                 raise (error.error or error) from None
             return read_result(result, plans)
 
@@ -277,8 +281,8 @@ def _same_plans(lake: Lake, plans: Sequence[Plan], wanted: Sequence[Mapping[str,
     for one in plans:
         if one.sha256 != digests[one.key]:
             raise Corrupt(
-                f"{lake.where(one.key)} has the digest {one.sha256}, planned was {digests[one.key]}.",
-                hint="someone replaced the plan: clear this run's plan task, which writes a new one.",
+                f"{lake.where(one.key)}: expected digest {digests[one.key]}, found {one.sha256}.",
+                hint="clear this run's plan task, which writes a new plan: this plan was overwritten.",
             )
 
 
@@ -375,8 +379,8 @@ class CommitOperator(BaseOperator):
             if still_granted(lake, plan_key) is None:
                 return None
             raise InvalidRequest(
-                f"the stage task of this run named no report for {plan_key}.",
-                hint="clear the stage task with its downstream: it stages the plan.",
+                f"the stage task of this run returned no report for {plan_key}.",
+                hint="clear the stage task with its downstream to stage the plan.",
             )
         tables = IcebergTables(lake.store, lake.runtime)
         return commit(lake, tables, plan_key=plan_key, report_key=report_key)
@@ -396,7 +400,7 @@ def _pull(context: Any, task: str) -> Any:
     if found is None:
         with airflow_errors(_span(context), context["ti"]):
             raise InvalidRequest(
-                f"the {task} task of this run has told nothing: it has not run, or its XCom was cleared.",
+                f"the {task} task of this run returned no XCom: it has not run, or its XCom was cleared.",
                 hint=f"clear the {task} task with its downstream.",
             )
     return found

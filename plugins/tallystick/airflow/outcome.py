@@ -40,11 +40,11 @@ def airflow_errors(span: str = "", ti: Any = None) -> Iterator[None]:
         yield
     except TallystickError as error:
         shown = with_span(error, span)
-        again = isinstance(error, RetryLater)
-        log_lines(log.warning if again else log.error, error_lines(shown))
+        retry = isinstance(error, RetryLater)
+        log_lines(log.warning if retry else log.error, error_lines(shown))
         if ti is not None:
             leave_error(ti, shown)
-        raise (AirflowException if again else AirflowFailException)(str(shown)) from None
+        raise (AirflowException if retry else AirflowFailException)(str(shown)) from None
 
 
 def error_lines(error: TallystickError) -> Iterator[str]:
@@ -58,35 +58,36 @@ def with_span(error: TallystickError, span: str) -> TallystickError:
     """Return the error with the span of its run: most code that raises has only a topic, a key or a server."""
     if span in error.message:
         return error
-    message = f"{error.message} This run wants {span}."
+    message = f"{error.message} This run requests {span}."
     return type(error)(message, hint=error.hint)
 
 
-def error_from(told: Mapping[str, Any]) -> TallystickError | None:
+def error_from(written: Mapping[str, Any]) -> TallystickError | None:
     """Return the error of a job's result file by its kind.
 
     Returns None if the error is not tallystick's: then the task is retried.
     """
     error = error_of_kind(
-        str(told.get("kind")),
-        str(told.get("message", "")),
-        hint=str(told.get("hint", "")),
+        str(written.get("kind")),
+        str(written.get("message", "")),
+        hint=str(written.get("hint", "")),
     )
     return None if type(error) is TallystickError else error
 
 
-def raise_told(result: Path) -> None:
+def raise_reported_error(result: Path) -> None:
     """Raise the error that the job wrote to its result file, if it wrote one: tallystick's, or AirflowException."""
     try:
-        told = json.loads(result.read_text(encoding="utf-8"))
+        written = json.loads(result.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return  # it died before it wrote an error: the caller uses the last lines of its output
-    if not isinstance(told, dict) or not isinstance(told.get("error"), dict):
+    if not isinstance(written, dict) or not isinstance(written.get("error"), dict):
         return
-    error = error_from(told["error"])
+    fields = written["error"]
+    error = error_from(fields)
     if error is not None:
         raise error
-    raise AirflowException(f"{told['error'].get('message')} Next: {told['error'].get('hint')}")
+    raise AirflowException(f"{fields.get('message')} Next: {fields.get('hint')}")
 
 
 def read_result(result: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
@@ -96,14 +97,15 @@ def read_result(result: Path, plans: Sequence[Plan]) -> list[dict[str, Any]]:
     """
     if not result.is_file():
         raise InvalidPipeline(
-            "the job ended well and staged nothing.",
+            "the job succeeded and staged nothing.",
             hint="end the job file with `if __name__ == '__main__': run(transform)` (tallystick.spark).",
         )
-    told = json.loads(result.read_text(encoding="utf-8"))
-    named = sorted(str(one.get("plan")) for one in told) if isinstance(told, list) else []
-    if named != sorted(one.key for one in plans):
+    written = json.loads(result.read_text(encoding="utf-8"))
+    staged = sorted(str(p.get("plan")) for p in written) if isinstance(written, list) else []
+    requested = sorted(plan.key for plan in plans)
+    if staged != requested:
         raise ReportRejected(
-            f"the job was started for {listed(sorted(one.key for one in plans))} and named {listed(named)}.",
+            f"result of the job: expected {listed(requested)}, found {listed(staged)}.",
             hint="deploy the same version of tallystick for Airflow and for Spark, then clear the stage task.",
         )
-    return [{"plan": one["plan"], "report": one["report"]} for one in told]
+    return [{"plan": p["plan"], "report": p["report"]} for p in written]

@@ -72,7 +72,7 @@ class PublishOperator(BaseOperator):
                 raise failed[0].error
         for name, intervals in done.items():
             if not intervals:
-                self.log.info("output %s lacks nothing", name)
+                self.log.info("output %s has nothing pending", name)
         self.log.info("done in %.1f s", time.monotonic() - started)
         if any(done.values()):
             published = ", ".join(f"{n:,} to {name}" for name, n in done.items() if n)

@@ -39,7 +39,9 @@ def request_of(run: DagRun) -> Request:
     return Request(dag=run.dag_id, run=run.run_id, clear=run.clear_number or 0)
 
 
-def asked_of(run: DagRun, params: RunParams, *, infers: bool = False) -> tuple[RunParams, RunDates]:
+def params_and_dates(
+    run: DagRun, params: RunParams, *, infers: bool = False
+) -> tuple[RunParams, RunDates]:
     """Return the parameters and the dates of a run, without dates that Airflow inferred.
 
     A scheduled or backfill run has the data interval of its schedule. A manual run has none, unless a person typed one,
@@ -52,10 +54,10 @@ def asked_of(run: DagRun, params: RunParams, *, infers: bool = False) -> tuple[R
     if run.run_type in FROM_SCHEDULE:
         if span and run.run_type == BACKFILL:
             raise InvalidRequest(
-                f"the parameters from={keys.instant(params.start)} to={keys.instant(params.end)} were given to a "  # type: ignore[arg-type]
-                "backfill: each of its runs would ask for this same span.",
-                hint="create the backfill with the parameters `from` and `to` empty: its own two dates say which "
-                "runs it makes, and each run has an interval. For one span, press Trigger.",
+                f"a backfill has the parameters from={keys.instant(params.start)} to={keys.instant(params.end)}: "  # type: ignore[arg-type]
+                "each of its runs would request this same span.",
+                hint="create the backfill with the parameters `from` and `to` empty: its own two dates select the "
+                "runs, and each run has an interval. For a single span, press Trigger.",
             )
         return params, dates_of(run)
     typed = _typed(run)
@@ -64,19 +66,19 @@ def asked_of(run: DagRun, params: RunParams, *, infers: bool = False) -> tuple[R
         return params, dates
     if infers:
         raise InvalidRequest(
-            f"a run by hand with the data interval {typed}: it may have been typed, or inferred from the schedule.",
-            hint="trigger with `from` and `to`, or with an empty Logical Date for what is new.",
+            f"a manual run has the data interval {typed}: a person may have typed it, or Airflow inferred it.",
+            hint="trigger with `from` and `to`, or with an empty Logical Date for everything new.",
         )
     if span and (params.start, params.end) != (typed.start, typed.end):
         raise InvalidRequest(
-            f"two spans: the parameters say {Interval(start=params.start, end=params.end)}, the data interval {typed}.",  # type: ignore[arg-type]
-            hint="trigger with one of them; the data interval may be left to Airflow.",
+            f"two spans: {Interval(start=params.start, end=params.end)} in the parameters, {typed} as the data interval.",  # type: ignore[arg-type]
+            hint="trigger with only one of them, e.g. without a data interval.",
         )
     return replace(params, start=typed.start, end=typed.end), dates
 
 
 def dates_of(run: DagRun) -> RunDates:
-    """Return the run's dates as Airflow has them; `asked_of` interprets those of a manual run.
+    """Return the run's dates as Airflow has them; `params_and_dates` interprets those of a manual run.
 
     Raises InvalidRequest if the data interval is empty, e.g. if another DAG factory passes a plain cron string to
     Airflow, or if the timetable is one of events.
@@ -89,9 +91,9 @@ def dates_of(run: DagRun) -> RunDates:
     first, last = utc(start), utc(end)
     if not first < last:
         raise InvalidRequest(
-            f"the run's data interval [{first.isoformat()}, {last.isoformat()}) holds no time.",
-            hint="schedule the DAG by a cron string, a timedelta or a CronDataIntervalTimetable. If a backfill took "
-            "over a run by hand, which has no interval: trigger with `from` and `to`.",
+            f"the run's data interval [{first.isoformat()}, {last.isoformat()}) is empty.",
+            hint="schedule the DAG with a cron string, a timedelta or a CronDataIntervalTimetable. If a backfill took "
+            "over a manual run, which has no interval, trigger with `from` and `to`.",
         )
     return RunDates(data_interval=Interval(start=first, end=last), run_after=utc(run.run_after))
 
@@ -122,17 +124,17 @@ def span_of(run: DagRun, params: Mapping[str, Any]) -> str:
     """Return the span of a run as text, for the errors of its tasks. Never raises, even if the parameters are invalid."""
     first, last = params.get("from"), params.get("to")
     try:
-        asked = parse_params(dict(params))
+        parsed = parse_params(dict(params))
     except InvalidRequest:
         if first or last:
             return f"from={first!r} to={last!r}"
     else:
-        if asked.start is not None and asked.end is not None:
-            return str(Interval(start=asked.start, end=asked.end))
+        if parsed.start is not None and parsed.end is not None:
+            return str(Interval(start=parsed.start, end=parsed.end))
     start, end = run.data_interval_start, run.data_interval_end
     if start is not None and end is not None and (start != end or run.run_type in FROM_SCHEDULE):
         return f"[{keys.instant(utc(start))}, {keys.instant(utc(end))})"
-    return f"what is new until {keys.instant(_until(run))}"
+    return f"everything new until {keys.instant(_until(run))}"
 
 
 def utc(at: datetime) -> datetime:
@@ -149,8 +151,8 @@ def job_file(pipeline: Pipeline, job_root: str) -> Path:
     path = Path(job_root) / pipeline.job
     if not path.is_file():
         raise InvalidPipeline(
-            f"the job of pipeline {pipeline.name} is {pipeline.job!r}, and {path} is no file.",
-            hint="deploy the job file with the DAG, mend Pipeline(job=...), or give replay_dag a job_root.",
+            f"the job of pipeline {pipeline.name} is {pipeline.job!r}, and {path} is not a file.",
+            hint="deploy the job file with the DAG, correct Pipeline(job=...), or pass a job_root to replay_dag.",
         )
     check_syntax(path, path.read_bytes())
     return path

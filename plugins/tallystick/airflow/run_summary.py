@@ -40,12 +40,12 @@ class Covered:
         if self.interval is None:
             return [f"nothing was new; the lake is at version {self.version}"]
         parts = some([e.interval for e in self.committed]) if self.committed else "nothing"
-        lines = [f"{self.interval} at version {self.version}: committed is {parts}"]
+        lines = [f"{self.interval} at version {self.version}: committed: {parts}"]
         for entry in self.held:
             if entry.granted is not None:
                 lines.append(f"not committed: {entry.interval}, granted to {entry.granted.request}")
         if self.gaps:
-            lines.append(f"not committed, and held by nobody: {some(self.gaps)}")
+            lines.append(f"not committed, and not granted to any run: {some(self.gaps)}")
         if self.record:
             lines.append(f"latest commit record: {self.record}")
         return lines

@@ -87,7 +87,7 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
             ValueError
         ) as error:  # the connection's extra names a binary that Airflow does not allow
             raise SettingsError(
-                f"Spark connection {self._conn_id!r}: {error}.", hint="mend its extra."
+                f"Spark connection {self._conn_id!r}: {error}.", hint="correct its extra."
             ) from None
         if resolved["master"] == "yarn" and connection.host != "yarn":
             # Airflow's hook could not read the connection again, and fell back to its default.
@@ -96,13 +96,13 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
             )
         if not _MASTER.fullmatch(resolved["master"]):
             raise SettingsError(
-                f"Spark connection {self._conn_id!r} has the master {resolved['master']!r}.",
+                f"Spark connection {self._conn_id!r}: the master {resolved['master']!r} is not supported.",
                 hint="use local[N], spark://host:port, k8s://https://host:port or yarn.",
             )
         if resolved["deploy_mode"] not in (None, "client"):
             raise SettingsError(
-                f"Spark connection {self._conn_id!r} has deploy-mode {resolved['deploy_mode']!r}.",
-                hint="set it to client: the driver runs beside the task, which reads its result and can end it.",
+                f"Spark connection {self._conn_id!r}: expected deploy-mode 'client', found {resolved['deploy_mode']!r}.",
+                hint="set it to client: the driver runs next to the task, which reads its result and can stop it.",
             )
         return resolved
 
@@ -124,7 +124,7 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
         except (FileNotFoundError, PermissionError) as error:
             raise SettingsError(
                 f"{self._connection['spark_binary']!r} cannot be started: {error.strerror}.",
-                hint="install tallystick[spark] beside Airflow, or give replay_dag a spark_binary.",
+                hint="install tallystick[spark] with Airflow, or pass a spark_binary to replay_dag.",
             ) from None
         except AirflowException:
             # The text of Airflow's error is the whole command, which is already in the task's log.

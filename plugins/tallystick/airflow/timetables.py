@@ -4,7 +4,8 @@ If the logical date of a manual run is outside a task's `start_date` and `end_da
 run succeeds without tasks. The Trigger form proposes the current time as the logical date. So the bounds are in these
 timetables, and not on the DAG: here they bound the schedule only.
 
-A manual run gets an empty data interval from these timetables: only a person can give it another one (`run.asked_of`).
+A manual run gets an empty data interval from these timetables: only a person can give it another one
+(`run.params_and_dates`).
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
         return None
     if schedule == "@once":
         raise InvalidPipeline(
-            "schedule='@once': the data interval of its one run holds no time.",
+            "schedule='@once': the data interval of its one run is empty.",
             hint="use schedule=None and Trigger, or a cron string with a start_date and an end_date.",
         )
     if isinstance(schedule, str) and schedule != "@continuous":
         # Airflow would build a CronTriggerTimetable, whose data intervals are empty.
         try:
-            made = BoundedCron(schedule, "UTC", first=first, last=last)
-            made.validate()
+            timetable = BoundedCron(schedule, "UTC", first=first, last=last)
+            timetable.validate()
         except (ValueError, AirflowTimetableInvalid) as error:
             raise InvalidPipeline(
-                f"schedule={schedule!r} is no cron expression: {error}.",
-                hint="use one such as '@daily' or '0 6 * * *', a timedelta, or None.",
+                f"schedule={schedule!r} is not a cron expression: {error}.",
+                hint="use a cron expression like '@daily' or '0 6 * * *', a timedelta, or None.",
             ) from error
-        return made
+        return timetable
     if isinstance(schedule, (timedelta, relativedelta)):
         # Airflow would build a DeltaTriggerTimetable, whose data intervals are empty, too.
         return _by_delta(schedule, first, last)
@@ -59,9 +60,9 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
         return _by_delta(schedule.delta, first, last)
     if last is not None:
         raise InvalidPipeline(
-            f"end_date={last.isoformat()} with schedule={schedule!r}: Airflow would leave all tasks out of each run by "
-            "hand that is triggered after it, and call it a success.",
-            hint="leave end_date out, and let the timetable end by itself; or use a cron string or a timedelta.",
+            f"end_date={last.isoformat()} with schedule={schedule!r}: Airflow would leave all tasks out of each manual "
+            "run that is triggered after it, and mark it as a success.",
+            hint="remove end_date, and set the end in the timetable; or use a cron string or a timedelta.",
         )
     return schedule
 

@@ -25,7 +25,7 @@ from tallystick import errors
 from tallystick.airflow import operators, replay_dag
 from tallystick.airflow.lines import WIDTH_MAX
 from tallystick.airflow.note_text import NOTE
-from tallystick.airflow.outcome import airflow_errors, raise_told, with_span
+from tallystick.airflow.outcome import airflow_errors, raise_reported_error, with_span
 from tallystick.cli import app as cli
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
@@ -434,7 +434,7 @@ def test_a_task_ends_as_documented_and_its_log_has_the_whole_error_in_lines_that
     # The same error, raised inside the Spark job.
     write_error(str(tmp_path / "result.json"), raised)
     with pytest.raises(type(raised), match=re.escape(str(raised))):
-        raise_told(tmp_path / "result.json")
+        raise_reported_error(tmp_path / "result.json")
 
 
 def test_each_task_names_the_interval_with_the_error(

@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tallystick import errors
-from tallystick.airflow.outcome import airflow_errors, error_from, raise_told, read_result
+from tallystick.airflow.outcome import airflow_errors, error_from, raise_reported_error, read_result
 from tallystick.errors import (
     ActionRequired,
     InvalidPipeline,
@@ -82,7 +82,7 @@ def test_error_of_a_job_comes_back_as_it_was_raised(
 ) -> None:
     error = {"kind": kind.kind, "message": "a.", "hint": "b."}
     with pytest.raises(kind) as caught:
-        raise_told(result_file(tmp_path / "r", {"error": error}))
+        raise_reported_error(result_file(tmp_path / "r", {"error": error}))
     assert type(caught.value) is kind
     assert (caught.value.message, caught.value.hint) == ("a.", "b.")
     assert str(pickle.loads(pickle.dumps(caught.value))) == "a. Next: b."
@@ -92,7 +92,7 @@ def test_other_error_of_a_job_is_retried_with_its_text(tmp_path: Path) -> None:
     error = {"kind": "error", "message": "KeyError: 'origin'", "hint": "read the log."}
     assert error_from(error) is None
     with pytest.raises(AirflowException, match="KeyError: 'origin'") as caught:
-        raise_told(result_file(tmp_path / "r", {"error": error}))
+        raise_reported_error(result_file(tmp_path / "r", {"error": error}))
     assert not isinstance(caught.value, AirflowFailException)
 
 
@@ -101,7 +101,7 @@ def test_result_file_without_an_error_raises_nothing(text: str | None, tmp_path:
     path = tmp_path / "r"
     if text is not None:
         path.write_text(text)
-    raise_told(path)
+    raise_reported_error(path)
 
 
 def plans(*names: str) -> Any:

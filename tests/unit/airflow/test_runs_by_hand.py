@@ -11,7 +11,7 @@ from airflow.sdk.api.datamodels._generated import DagRunType
 from airflow.sdk.exceptions import AirflowFailException
 
 from support.small_lake import day, days
-from tallystick.airflow.run import asked_of, span_of
+from tallystick.airflow.run import params_and_dates, span_of
 from tallystick.errors import InvalidRequest
 from tallystick.format.interval import Interval
 from tallystick.operations.run_request import RunParams
@@ -61,28 +61,28 @@ SPAN = RunParams(start=day(1), end=day(3))
 def test_run_by_hand_without_a_span_ends_at_its_logical_date_and_now_at_the_latest(
     kind: str, dates: dict[str, datetime], until: datetime, infers: bool
 ) -> None:
-    params, found = asked_of(run(kind, **dates), RunParams(), infers=infers)
+    params, found = params_and_dates(run(kind, **dates), RunParams(), infers=infers)
     assert params == RunParams()
     assert (found.data_interval, found.run_after) == (None, until)
 
 
 def test_data_interval_that_a_person_typed_is_the_span() -> None:
     typed = {"logical_date": NOON, **interval(days(2, 4))}
-    params, dates = asked_of(run(**typed), RunParams(mode="replace"))
+    params, dates = params_and_dates(run(**typed), RunParams(mode="replace"))
     assert params == RunParams(mode="replace", start=day(2), end=day(4))
     assert dates.data_interval is None
 
 
 @pytest.mark.parametrize("infers", [False, True])
 def test_span_of_the_form_counts_for_any_logical_date(infers: bool) -> None:
-    assert asked_of(run(**exact(NOON)), SPAN, infers=infers)[0] == SPAN
+    assert params_and_dates(run(**exact(NOON)), SPAN, infers=infers)[0] == SPAN
     same = {"logical_date": NOON, **interval(days(1, 3))}
-    assert asked_of(run(**same), SPAN, infers=infers)[0] == SPAN
+    assert params_and_dates(run(**same), SPAN, infers=infers)[0] == SPAN
 
 
 def test_two_spans_that_differ_are_refused_with_both() -> None:
     with pytest.raises(InvalidRequest, match=r"two spans.*01-01.*01-03.*01-02.*01-04"):
-        asked_of(run(**interval(days(2, 4))), SPAN)
+        params_and_dates(run(**interval(days(2, 4))), SPAN)
 
 
 def test_interval_that_another_timetable_may_have_inferred_is_refused_and_the_forms_span_counts() -> (
@@ -90,18 +90,18 @@ def test_interval_that_another_timetable_may_have_inferred_is_refused_and_the_fo
 ):
     inferred = {"logical_date": NOON, **interval(days(6, 7))}
     with pytest.raises(InvalidRequest, match="may have been typed, or inferred"):
-        asked_of(run(**inferred), RunParams(), infers=True)
-    assert asked_of(run(**inferred), SPAN, infers=True)[0] == SPAN
+        params_and_dates(run(**inferred), RunParams(), infers=True)
+    assert params_and_dates(run(**inferred), SPAN, infers=True)[0] == SPAN
 
 
 def test_data_interval_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="holds no time"):
-        asked_of(run(data_interval_start=day(3), data_interval_end=day(2)), RunParams())
+        params_and_dates(run(data_interval_start=day(3), data_interval_end=day(2)), RunParams())
 
 
 @pytest.mark.parametrize("kind", ["scheduled", "backfill"])
 def test_runs_of_the_schedule_have_their_interval(kind: str) -> None:
-    params, dates = asked_of(run(kind, **interval(days(2, 3))), RunParams(mode="replace"))
+    params, dates = params_and_dates(run(kind, **interval(days(2, 3))), RunParams(mode="replace"))
     assert params == RunParams(mode="replace")
     assert dates.data_interval == days(2, 3)
 
@@ -109,13 +109,13 @@ def test_runs_of_the_schedule_have_their_interval(kind: str) -> None:
 def test_backfill_with_a_span_in_its_parameters_is_refused() -> None:
     """Every run of the backfill would request the same span."""
     with pytest.raises(InvalidRequest, match=r"given to a backfill.*same span") as refused:
-        asked_of(run("backfill", **interval(days(2, 3))), SPAN)
+        params_and_dates(run("backfill", **interval(days(2, 3))), SPAN)
     assert "`from` and `to` empty" in refused.value.hint
 
 
 def test_backfill_that_took_over_a_run_by_hand_is_refused_with_a_hint() -> None:
     with pytest.raises(InvalidRequest, match="holds no time") as refused:
-        asked_of(run("backfill", **exact(day(5))), RunParams())
+        params_and_dates(run("backfill", **exact(day(5))), RunParams())
     assert "took over a run by hand" in refused.value.hint
 
 

@@ -16,7 +16,7 @@ from tallystick.operations.verify.rows import RowsCheck, check_demands
 from tallystick.operations.verify.tables import check_tables, expect_files, read_tables
 from tallystick.operations.verify.tiling import Tiles, check_grant, check_ranges, read_tiles
 
-JUDGED_MAX = 3
+CHECKS_MAX = 3
 
 
 def verify(
@@ -26,13 +26,13 @@ def verify(
 
     Checks against the root that is read first; writes nothing. Damage is a finding and not an error, so that one run
     reports all of it. The root is read again only if a record is newer than it, or if there are findings. If the root
-    has changed since a run with findings began, the checks run again, up to JUDGED_MAX times in total. Raises Corrupt
+    has changed since a run with findings began, the checks run again, up to CHECKS_MAX times in total. Raises Corrupt
     if the root cannot be read, RootVanished, InvalidRequest if `demands` names a table without lineage, and the errors
     of the store.
     """
-    for _ in range(JUDGED_MAX):
+    for _ in range(CHECKS_MAX):
         snapshot = lake.load_existing()
-        found = _judge(lake, snapshot, deep, demands or Demands(), watch or _silent)
+        found = _check_snapshot(lake, snapshot, deep, demands or Demands(), watch or _silent)
         # C13: gc may have deleted objects that only this root reached, if it has been replaced. The next run finds real
         # damage again.
         if found.proven or lake.load_existing().etag == snapshot.etag:
@@ -40,7 +40,9 @@ def verify(
     return found
 
 
-def _judge(lake: Lake, snapshot: Snapshot, deep: bool, demands: Demands, watch: Watch) -> Proof:
+def _check_snapshot(
+    lake: Lake, snapshot: Snapshot, deep: bool, demands: Demands, watch: Watch
+) -> Proof:
     checks = Checks()
     evidence = Evidence(lake, snapshot, checks, watch)
     rows = RowsCheck(evidence, demands) if deep else None
