@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tallystick.cli import topic
-from tallystick.cli.errors import COUNTER_EXAMPLE, busy, out, out_json, told
+from tallystick.cli.errors import COUNTER_EXAMPLE, busy, exit_on_error, out, out_json
 
 if TYPE_CHECKING:
     from tallystick.format.interval import Interval
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="tally",
-    help="Say what a lake holds, what it lacks, and prove it. A lake is an s3:// URI; see `tally status --help`.",
+    help="Show what a lake contains and what it lacks, and verify it. A lake is an s3:// URI; see "
+    "`tally status --help`.",
     no_args_is_help=True,
     # A stack trace with local variables could contain secrets.
     pretty_exceptions_enable=False,
@@ -42,44 +43,42 @@ _add_groups_of_other_distributions()
 LakeUri = typer.Argument(
     None,
     metavar="LAKE",
-    help="Lake root, e.g. s3://lake/flights. Default: $TALLYSTICK_LAKE.",
+    help="URI of the lake, e.g. s3://lake/flights. Default: $TALLYSTICK_LAKE.",
 )
-AsJson = typer.Option(False, "--json", help="Answer as JSON.")
-AsOf = typer.Option(
-    None, "--as-of", metavar="VERSION", min=1, help="As the root of that version had them."
-)
+AsJson = typer.Option(False, "--json", help="Print JSON.")
+AsOf = typer.Option(None, "--as-of", metavar="VERSION", min=1, help="Use the root of that version.")
 From = typer.Option(..., "--from", metavar="DATE", help="Beginning, inclusive; UTC without offset.")
 To = typer.Option(..., "--to", metavar="DATE", help="End, exclusive.")
 EveryRecord = typer.Option(
     [],
     "--every-record",
     metavar="TABLE",
-    help="With --deep: this table must hold each decoded record.",
+    help="With --deep: this table must contain each decoded record.",
 )
 PipelineFile = typer.Option(
     ..., "--pipeline", metavar="FILE", help="The DAG file that declares the pipeline; it is run."
 )
 Allow = typer.Option(
-    [], "--allow", metavar="PROBLEM", help="Leave this one out of --ok; may be repeated."
+    [], "--allow", metavar="PROBLEM", help="Ignore this problem in --ok; may be repeated."
 )
-Only = typer.Option([], "--output", metavar="NAME", help="This output alone; may be repeated.")
+Only = typer.Option([], "--output", metavar="NAME", help="Only this output; may be repeated.")
 Repeats = typer.Option(
     [],
     "--repeats",
     metavar="TABLE",
-    help="With --deep: the job may make several rows of one record here.",
+    help="With --deep: this table may contain several rows of one record.",
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from tallystick.runtime.version import VERSION
 
         out(f"tally {VERSION}")
         raise typer.Exit
 
 
-@told
+@exit_on_error
 def _set_limit(timeout: str) -> None:
     from tallystick.cli import waiting
 
@@ -89,14 +88,14 @@ def _set_limit(timeout: str) -> None:
 @app.callback()
 def _global(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Say the version."
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
     ),
     timeout: str = typer.Option(
         "60",
         "--timeout",
         metavar="SECONDS",
         envvar="TALLYSTICK_TIMEOUT",
-        help="How long to wait for one answer of the store when reading.",
+        help="Time limit for one answer of the store when reading.",
     ),
 ) -> None:
     del version
@@ -104,20 +103,20 @@ def _global(
 
 
 @app.command()
-@told
+@exit_on_error
 def status(
     lake: str | None = LakeUri,
     last: int = typer.Option(
-        50, "--last", min=0, help="How many of the latest intervals to show; 0: all."
+        50, "--last", min=0, help="Number of the latest intervals to show; 0: all."
     ),
     ok: bool = typer.Option(
-        False, "--ok", help="Exit with 1 if anything is there that a person should look at."
+        False, "--ok", help="Exit with 1 if there is any problem that needs a person."
     ),
     allow: list[str] = Allow,
     kafka: str | None = typer.Option(
         None, "--kafka", metavar="NAME", help="Connection for the lag. Default: the latest plan's."
     ),
-    no_kafka: bool = typer.Option(False, "--no-kafka", help="Do not ask Kafka for the lag."),
+    no_kafka: bool = typer.Option(False, "--no-kafka", help="Do not read the lag from Kafka."),
     as_json: bool = AsJson,
 ) -> None:
     """Show intervals, gaps and how to fill them, grants and how to end them, losses and lag."""
@@ -130,7 +129,7 @@ def status(
     found = health.problems(answer, allowed=allow)
     behind = None
     if not no_kafka and answer.read_to:
-        with busy("asking Kafka"):
+        with busy("reading Kafka"):
             behind = lag.read_lag(opened, answer, connection=kafka, ask=lag.ask_kafka)
     if as_json:
         out_json(json_output.status(answer, problems=found, lag=behind))
@@ -141,10 +140,10 @@ def status(
 
 
 @app.command()
-@told
+@exit_on_error
 def log(
     lake: str | None = LakeUri,
-    limit: int = typer.Option(20, "--limit", "-n", min=1, help="How many commits to show."),
+    limit: int = typer.Option(20, "--limit", "-n", min=1, help="Number of commits to show."),
     as_json: bool = AsJson,
 ) -> None:
     """Show commits, newest first."""
@@ -160,7 +159,7 @@ def log(
 
 
 @app.command()
-@told
+@exit_on_error
 def tables(lake: str | None = LakeUri, as_of: int | None = AsOf, as_json: bool = AsJson) -> None:
     """Show metadata locations, columns, rows and files."""
     from tallystick.cli import json_output, text
@@ -175,16 +174,16 @@ def tables(lake: str | None = LakeUri, as_of: int | None = AsOf, as_json: bool =
 
 
 @app.command()
-@told
+@exit_on_error
 def sql(
-    question: str = typer.Argument(
+    statement: str = typer.Argument(
         metavar="SELECT", help='One statement, e.g. "select count(*) from flights".'
     ),
     lake: str | None = LakeUri,
     form: str = typer.Option("table", "--format", "-f", help="table, csv or json."),
     as_of: int | None = AsOf,
     timeout: str = typer.Option(
-        "5m", "--timeout", metavar="TIME", help="End a question that takes longer; or never."
+        "5m", "--timeout", metavar="TIME", help="Time limit of the statement; or never."
     ),
     as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
 ) -> None:
@@ -196,11 +195,11 @@ def sql(
     limit = None if timeout == "never" else duration(timeout, "--timeout")
     if limit is not None and not limit:
         raise InvalidRequest("--timeout is 0.", hint="use 1s or more, or never.")
-    answer(_open(lake), question, form="json" if as_json else form, as_of=as_of, timeout=limit)
+    answer(_open(lake), statement, form="json" if as_json else form, as_of=as_of, timeout=limit)
 
 
 @app.command()
-@told
+@exit_on_error
 def plan(
     lake: str | None = LakeUri,
     start: str = From,
@@ -213,9 +212,9 @@ def plan(
     from tallystick.cli import json_output, text
     from tallystick.operations.preview import preview
 
-    asked = _interval(start, end)
-    with busy("asking the ledger and Kafka"):
-        found = preview(_open(lake), asked, replace=replace, take_over=take_over)
+    interval = _interval(start, end)
+    with busy("reading the ledger and Kafka"):
+        found = preview(_open(lake), interval, replace=replace, take_over=take_over)
     if as_json:
         out_json(json_output.preview(found))
     else:
@@ -223,11 +222,11 @@ def plan(
 
 
 @app.command()
-@told
+@exit_on_error
 def release(
     lake: str | None = LakeUri, start: str = From, end: str = To, as_json: bool = AsJson
 ) -> None:
-    """Cancel the grant of an interval if its run will never commit it. Committed rows stay."""
+    """Cancel the grant of an interval if its run will never commit it. Committed rows remain."""
     from tallystick.cli import json_output, text
     from tallystick.operations.release import release as cancel
 
@@ -239,14 +238,14 @@ def release(
 
 
 @app.command()
-@told
+@exit_on_error
 def publish(
     lake: str | None = LakeUri,
     file: Path = PipelineFile,
     only: list[str] = Only,
     as_json: bool = AsJson,
 ) -> None:
-    """Publish the committed rows that outputs lack, as each run's publish task does."""
+    """Publish the committed rows that are pending for outputs, as each run's publish task does."""
     from tallystick.cli import json_output
     from tallystick.cli import publish as publishing
 
@@ -260,15 +259,15 @@ def publish(
 
 
 @app.command()
-@told
+@exit_on_error
 def gc(
     lake: str | None = LakeUri,
-    delete: bool = typer.Option(False, "--delete", help="Delete; else nothing at all is changed."),
+    delete: bool = typer.Option(False, "--delete", help="Delete; otherwise nothing is changed."),
     reader_grace: str = typer.Option(
-        "24h", "--reader-grace", metavar="TIME", help="Versions that were current within it stay."
+        "24h", "--reader-grace", metavar="TIME", help="Keep versions that were current within it."
     ),
     cancel_after: str = typer.Option(
-        "7d", "--cancel-after", metavar="TIME", help="Give up grants planned longer ago; or never."
+        "7d", "--cancel-after", metavar="TIME", help="Cancel grants planned longer ago; or never."
     ),
     as_json: bool = AsJson,
 ) -> None:
@@ -291,10 +290,10 @@ def gc(
 
 
 @app.command()
-@told
+@exit_on_error
 def show(
     what: str = typer.Argument(
-        metavar="OBJECT", help="A key, e.g. plans/.../....json, or its whole address; root.json."
+        metavar="OBJECT", help="A key, e.g. plans/.../....json or root.json, or a whole address."
     ),
     lake: str | None = LakeUri,
     as_json: bool = AsJson,
@@ -313,9 +312,9 @@ def show(
 
 
 @app.command()
-@told
+@exit_on_error
 def probe(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
-    """Check that a store has all that the commit protocol needs, using scratch objects."""
+    """Check that a store supports everything that the commit protocol needs, with scratch objects."""
     import uuid
 
     from tallystick.cli import json_output, text
@@ -335,7 +334,7 @@ def probe(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
 
 
 @app.command()
-@told
+@exit_on_error
 def verify(
     lake: str | None = LakeUri,
     deep: bool = typer.Option(False, "--deep", help="Read the lineage of every row too."),
@@ -349,7 +348,7 @@ def verify(
     from tallystick.operations.verify import Demands
 
     if (every_record or repeats) and not deep:
-        raise InvalidRequest("--every-record and --repeats are about rows.", hint="add --deep.")
+        raise InvalidRequest("--every-record and --repeats need --deep.", hint="add --deep.")
     demands = Demands(every_record=frozenset(every_record), repeats=frozenset(repeats))
     answer = _verify(_open(lake), deep=deep, demands=demands)
     if as_json:
@@ -381,7 +380,7 @@ def _interval(start: str, end: str) -> Interval:
     from tallystick.format.interval import Interval
     from tallystick.operations.run_request import parse_params
 
-    asked = parse_params({"from": start, "to": end})
-    assert asked.start is not None
-    assert asked.end is not None
-    return Interval(start=asked.start, end=asked.end)
+    params = parse_params({"from": start, "to": end})
+    assert params.start is not None
+    assert params.end is not None
+    return Interval(start=params.start, end=params.end)

@@ -34,17 +34,17 @@ def exit_code(error: TallystickError) -> int:
     return next((code for group, code in groups if isinstance(error, group)), ACTION_REQUIRED)
 
 
-def told(command: Callable[P, None]) -> Callable[P, None]:
+def exit_on_error(command: Callable[P, None]) -> Callable[P, None]:
     """Wrap a command so that a TallystickError is written to standard error and becomes its exit code."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
-        as_json = _wants_json(kwargs)
+        as_json = _is_json(kwargs)
         before = _AS_JSON.set(as_json)
         try:
             command(*args, **kwargs)
         except TallystickError as error:
-            tell(error, as_json=as_json)
+            print_error(error, as_json=as_json)
             raise typer.Exit(exit_code(error)) from None
         except BrokenPipeError:
             # The reader of standard output closed the pipe: it needs no more.
@@ -56,7 +56,7 @@ def told(command: Callable[P, None]) -> Callable[P, None]:
     return wrapped
 
 
-def _wants_json(options: Mapping[str, object]) -> bool:
+def _is_json(options: Mapping[str, object]) -> bool:
     """Return True if a command's options request JSON: `--json`, or `tally sql --format json`."""
     return bool(options.get("as_json")) or options.get("form") == "json"
 
@@ -104,7 +104,7 @@ def on_terminal() -> bool:
     return sys.stderr.isatty() and not _AS_JSON.get()
 
 
-def tell(error: TallystickError, *, as_json: bool) -> None:
+def print_error(error: TallystickError, *, as_json: bool) -> None:
     """Write an error to standard error: what happened, and what to do next."""
     if as_json:
         form = {"kind": error.kind, "message": error.message, "hint": error.hint}

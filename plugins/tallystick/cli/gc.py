@@ -34,7 +34,7 @@ def duration(text: str, option: str) -> timedelta:
     found = _DURATION.fullmatch(text.strip())
     if not found:
         raise InvalidRequest(
-            f"{option} is {text!r}.",
+            f"{option}: expected a duration, found {text!r}.",
             hint="use a whole number and s, m, h or d, e.g. 24h or 7d.",
         )
     return timedelta(**{_UNITS[found[2]]: int(found[1])})
@@ -59,12 +59,12 @@ def collected(
 
 def text(answer: Collection) -> str:
     """Return the answer as text: garbage and kept objects by kind, then cancelled grants and remarks."""
-    how = "deleted what nothing needs" if answer.deleted else "a dry run: nothing was changed"
+    how = "objects were deleted" if answer.deleted else "dry run: nothing was changed"
     parts = [
         paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}; {how}."),
         _heaps(answer),
     ]
-    verb = "went" if answer.deleted else "would go with --delete"
+    verb = "deleted" if answer.deleted else "would be deleted with --delete"
     total = answer.total
     parts.append(
         paragraph(f"{many(total.objects, 'object')} with {size(total.size_bytes)} {verb}.")
@@ -74,17 +74,17 @@ def text(answer: Collection) -> str:
     if not answer.deleted and total.objects:
         parts.append(
             paragraph(
-                "What runs under way have written may be among them: --delete tells it apart, by its swap."
+                "These may include objects of runs in progress: --delete excludes them, by its swap."
             )
         )
     parts += [_cancelled(one, done=answer.deleted) for one in answer.cancelled]
     if answer.oldest is not None:
-        stay = "stay" if answer.deleted else "would stay"
-        parts.append(f"Versions {answer.oldest} to {answer.version} {stay} readable.")
+        remain = "remain" if answer.deleted else "would remain"
+        parts.append(f"Versions {answer.oldest} to {answer.version} {remain} readable.")
     if answer.foreign:
         some = ", ".join(map(shown, answer.foreign))
         parts.append(
-            paragraph(f"Not written by tallystick, and left alone: {some}; the first of them.")
+            paragraph(f"Not written by tallystick, and not deleted; the first of them: {some}.")
         )
     parts += [paragraph(shown(remark)) for remark in answer.remarks]
     return "\n\n".join(parts)
@@ -107,9 +107,9 @@ def _cells(heap: Heap) -> tuple[str, str]:
 
 def _cancelled(one: CancelledGrant, *, done: bool) -> str:
     was = "was" if done else "would be"
-    left = "its committed rows stay" if one.committed else "a gap is left"
-    told = paragraph(
-        f"The grant of {span(one.interval)} to {one.request}, planned {spell(one.planned_at)}, {was} given up; {left}. "
-        "A clear of that run's plan task plans anew."
+    left = "its committed rows remain" if one.committed else "a gap remains"
+    lines = paragraph(
+        f"The grant of {span(one.interval)} to {one.request}, planned {spell(one.planned_at)}, {was} cancelled; {left}. "
+        "Clear that run's plan task to plan it again."
     )
-    return told + "\n" + paragraph(one.plan, indent=INDENT)
+    return lines + "\n" + paragraph(one.plan, indent=INDENT)

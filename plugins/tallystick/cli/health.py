@@ -19,7 +19,8 @@ def problems(answer: Status, *, allowed: Collection[str] = ()) -> Mapping[str, i
     unknown = sorted(set(allowed) - set(PROBLEMS))
     if unknown:
         raise InvalidRequest(
-            f"--allow {unknown[0]} is not known.", hint=f"use {', '.join(PROBLEMS)}."
+            f"--allow: expected a problem, found {unknown[0]}.",
+            hint=f"use {', '.join(PROBLEMS)}.",
         )
     counts = {
         "gaps": len(answer.gaps),

@@ -87,9 +87,9 @@ def _lag(status: Status, topic: str, seen: TopicEnds) -> TopicLag:
     known = status.topics[topic]
     if (seen.topic_id, seen.cluster_id) != (known.topic_id, known.cluster_id):
         raise IdentityChanged(
-            f"topic {keys.kafka_topic(topic)} has the id {seen.topic_id} in cluster {seen.cluster_id}; the ledger reads "
-            f"id {known.topic_id} in cluster {known.cluster_id}.",
-            hint="name the connection that leads to it (--kafka); if the topic is meant to be new, see "
+            f"topic {keys.kafka_topic(topic)}: expected id {known.topic_id} in cluster {known.cluster_id} as in the "
+            f"ledger, found id {seen.topic_id} in cluster {seen.cluster_id}.",
+            hint="name the connection to the topic of the ledger (--kafka); if the topic is new on purpose, see "
             "`tally topic adopt --help`.",
         )
     # If a partition was added since the last plan, it will be read from its beginning.
@@ -124,8 +124,8 @@ def _within(
         raise failed[0]
     if not found:
         raise KafkaUnavailable(
-            f"Kafka (connection {connection}) has not answered within {limit_s:g} s.",
-            hint="check that this machine reaches the brokers; --no-kafka does not ask.",
+            f"Kafka (connection {connection}) did not answer within {limit_s:g} s.",
+            hint="check that this machine reaches the brokers; or skip the lag with --no-kafka.",
         )
     return found[0]
 

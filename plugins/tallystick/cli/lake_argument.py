@@ -23,8 +23,8 @@ def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
     named = uri or os.environ.get(LAKE_ENV)
     if not named:
         raise SettingsError(
-            f"no lake is named: neither an argument nor {LAKE_ENV} is given.",
-            hint="give the lake root, e.g. s3://lake/flights. For the local stack set its variables first: "
+            f"no lake is named: neither the argument nor {LAKE_ENV} is set.",
+            hint="name the URI of the lake, e.g. s3://lake/flights. For the local stack set its variables first: "
             'eval "$(tally local env)".',
         )
     if named.startswith("s3://") and (endpoint := _endpoint()) is not None:

@@ -41,7 +41,7 @@ def declared_in(file: Path, name: str) -> Pipeline:
     spec = importlib.util.spec_from_file_location(f"tally_publish_{file.stem}", file)
     if not file.is_file() or spec is None or spec.loader is None:
         raise InvalidRequest(
-            f"{file} is no Python file.", hint="name the file that declares the pipeline."
+            f"{file} is not a Python file.", hint="name the file that declares the pipeline."
         )
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -56,7 +56,7 @@ def declared_in(file: Path, name: str) -> Pipeline:
     if not found:
         raise InvalidRequest(
             f"{file} declares no pipeline named {name!r}.",
-            hint="name the file of the lake's own pipeline; `tally status` says which it is.",
+            hint="name the file that declares the pipeline of the lake; `tally status` prints its name.",
         )
     return found[0]
 
@@ -67,9 +67,9 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
 
     pipeline = declared_in(file, lake.load_existing().root.pipeline)
     declared = {output.name: output for output in pipeline.outputs}
-    if strange := sorted(set(only) - declared.keys()):
+    if unknown := sorted(set(only) - declared.keys()):
         raise InvalidRequest(
-            f"pipeline {pipeline.name} declares no output {strange[0]!r}.",
+            f"pipeline {pipeline.name} declares no output {unknown[0]!r}.",
             hint=f"use some of {', '.join(sorted(declared)) or 'none'}.",
         )
     done: list[Published] = []
@@ -102,13 +102,16 @@ def text(answer: Publishing) -> str:
     """Return the answer as text: what was published, by interval, and what was not."""
     parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
     if not answer.published and not answer.failed:
-        return "\n\n".join([*parts, "Outputs lack nothing."])
+        return "\n\n".join([*parts, "Nothing is pending."])
     if answer.published:
         lines = [f"{many(len(answer.published), 'interval')} published:"]
-        for one in answer.published:
-            more = ", begun earlier" if one.resumed else ""
-            told = f"{span(one.interval)} to {one.output}: {many(one.rows, 'row')}, generation {one.generation}{more}"
-            lines.append(paragraph(told, indent=INDENT))
+        for done in answer.published:
+            resumed = ", begun earlier" if done.resumed else ""
+            line = (
+                f"{span(done.interval)} to {done.output}: {many(done.rows, 'row')}, generation "
+                f"{done.generation}{resumed}"
+            )
+            lines.append(paragraph(line, indent=INDENT))
         parts.append("\n".join(lines))
     for failure in answer.failed:
         where = (

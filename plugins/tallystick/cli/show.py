@@ -37,8 +37,8 @@ def split_address(what: str) -> tuple[str | None, str]:
         if found and lake:
             return f"{scheme}://{lake}", start + tail
     raise InvalidRequest(
-        f"{what!r} names no object that tallystick writes.",
-        hint=f"give an address or a key that begins with one of {', '.join(_PARSERS)}.",
+        f"{what!r} is not the address of an object that tallystick writes.",
+        hint=f"name an address or a key that begins with one of {', '.join(_PARSERS)}.",
     )
 
 
@@ -51,13 +51,13 @@ def read_object(lake: Lake, key: str) -> Any:
     parse = next((p for start, p in _PARSERS.items() if key.startswith(start)), None)
     if parse is None:
         raise InvalidRequest(
-            f"{key!r} is no key of an object that can be shown.",
-            hint=f"give one that begins with {', '.join(_PARSERS)}.",
+            f"{key!r} is not the key of an object that can be shown.",
+            hint=f"name a key that begins with one of {', '.join(_PARSERS)}.",
         )
     found = lake.store.get(key)
     if found is None:
         raise InvalidRequest(
-            f"there is no {lake.where(key)}.",
+            f"{lake.where(key)} does not exist.",
             hint="check the key; `tally status --json` and `tally log --json` name plans, reports and records.",
         )
     parse(found.body, where=lake.where(key))

@@ -37,7 +37,7 @@ _TYPES = {
 
 def answer(
     lake: Lake,
-    question: str,
+    statement: str,
     *,
     form: str,
     as_of: int | None = None,
@@ -52,15 +52,17 @@ def answer(
     import duckdb
 
     if form not in FORMATS:
-        raise InvalidRequest(f"format {form!r} is not known.", hint=f"use {', '.join(FORMATS)}.")
+        raise InvalidRequest(
+            f"--format {form!r} is not allowed.", hint=f"use {', '.join(FORMATS)}."
+        )
     with busy("reading the tables' metadata"):
         connection = connect(lake, read_tables(lake, count=False, as_of=as_of))
     from tallystick.tables.sql import reading_only
 
     try:
         limit = _Limit(connection, timeout)
-        with busy("asking"), limit.working():
-            result = connection.execute(reading_only(connection, question))
+        with busy("running the statement"), limit.working():
+            result = connection.execute(reading_only(connection, statement))
         columns = [name for name, *_ in result.description or ()]
         _write(columns, _chunks(result, limit), form)
     except duckdb.OutOfMemoryException as error:
@@ -120,17 +122,17 @@ class _Limit:
 def _too_long(timeout: timedelta | None) -> TallystickError:
     limit = "its time" if timeout is None else text.length(timeout)
     return InvalidRequest(
-        f"the question took longer than {limit}, and was ended.",
-        hint="ask for less, e.g. by a WHERE on the columns that `tally tables` shows after `by`; or give it more "
-        "time with --timeout TIME, e.g. 30m, or never.",
+        f"the statement took longer than {limit}, and was cancelled.",
+        hint="select less, e.g. with a WHERE on the columns that `tally tables` shows after `by`; or allow more time "
+        "with --timeout TIME, e.g. 30m, or never.",
     )
 
 
 def _too_large(error: duckdb.Error) -> TallystickError:
     first = str(error).strip().splitlines()[0]
     return InvalidRequest(
-        f"the question needs more memory than DuckDB takes ({first}).",
-        hint="ask for less, or ask on a larger machine: DuckDB takes up to 80 % of its memory.",
+        f"the statement needs more memory than DuckDB may use ({first}).",
+        hint="select less, or use a larger machine: DuckDB uses up to 80 % of its memory.",
     )
 
 
@@ -195,13 +197,13 @@ def _write_csv(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]]) 
 
 
 def _write_table(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]]) -> None:
-    kept: list[tuple[Any, ...]] = []
+    shown: list[tuple[Any, ...]] = []
     more = 0
     for chunk in chunks:
-        fits = ROWS_SHOWN_MAX - len(kept)
-        kept += chunk[:fits]
+        fits = ROWS_SHOWN_MAX - len(shown)
+        shown += chunk[:fits]
         more += len(chunk[fits:])
-    out(text.rows(columns, kept))
+    out(text.rows(columns, shown))
     if more:
         out(f"{text.many(more, 'row')} more not shown: --format csv writes all.")
 
@@ -209,9 +211,9 @@ def _write_table(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]]
 def _refused(error: duckdb.Error) -> TallystickError:
     import duckdb
 
-    told = str(error).strip().splitlines()[0]
+    first = str(error).strip().splitlines()[0]
     if isinstance(error, duckdb.IOException):  # the base class of HTTPException
         from tallystick.tables.sql import unreadable
 
         return unreadable(error, "the tables", os.environ)
-    return InvalidRequest(f"DuckDB refused the question ({told}).", hint="mend the statement.")
+    return InvalidRequest(f"DuckDB refused the statement ({first}).", hint="correct the statement.")

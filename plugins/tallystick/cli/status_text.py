@@ -36,10 +36,10 @@ def status(
     dags = {one.owner.dag for one in answer.intervals}
     dag = next(iter(dags)) if len(dags) == 1 else None
     parts = ["\n".join([*_status_head(answer, dag), *_lag(answer, lag)])]
-    kept = answer.intervals[-last:] if last else answer.intervals
-    if kept:
-        parts.append(_interval_grid(kept, dag))
-    left_out = len(answer.intervals) - len(kept)
+    shown = answer.intervals[-last:] if last else answer.intervals
+    if shown:
+        parts.append(_interval_grid(shown, dag))
+    left_out = len(answer.intervals) - len(shown)
     if left_out:
         parts.append(f"{many(left_out, 'earlier interval')} not shown: --last 0 shows all.")
     parts.append(paragraph(_sums(answer)))
@@ -52,8 +52,8 @@ def status(
     parts += _fewer(answer)
     parts.append(_gaps(answer.gaps))
     if problems is not None:
-        shown = ", ".join(f"{count:,} {name}" for name, count in problems.items())
-        parts.append(f"NOT OK: {shown}." if problems else "OK.")
+        counts = ", ".join(f"{count:,} {name}" for name, count in problems.items())
+        parts.append(f"NOT OK: {counts}." if problems else "OK.")
     return "\n\n".join(parts)
 
 
@@ -75,9 +75,9 @@ def _lag(answer: Status, lag: Lag | None) -> list[str]:
         at = f"{answer.committed_at.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
         lines.append(f"last commit at {at} (UTC)")
     if lag is None:
-        return [*lines, "lag not asked for"] if answer.read_to else lines
+        return [*lines, "lag not requested"] if answer.read_to else lines
     if lag.error is not None:
-        shown = f"lag not known ({lag.error.kind}): {lag.error.message}"
+        shown = f"lag unknown ({lag.error.kind}): {lag.error.message}"
         return [*lines, paragraph(shown)]
     to = "the topic's beginning" if answer.committed_to is None else spell(answer.committed_to)
     for name, one in lag.topics.items():
@@ -97,7 +97,7 @@ def _all_dead(answer: Status) -> list[str]:
     ]
     if len(answer.all_dead) > DEAD_SHOWN:
         lines.append(f"{INDENT}and {len(answer.all_dead) - DEAD_SHOWN:,} more")
-    lines.append("The table dead_letters says why: `tally sql` reads it.")
+    lines.append("Read the reasons in the table dead_letters with `tally sql`.")
     return ["\n".join(lines)]
 
 
@@ -113,10 +113,10 @@ def _dead(totals: Totals) -> str:
 def _status_head(answer: Status, dag: str | None) -> list[str]:
     lines = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
     for name, topic in sorted(answer.topics.items()):
-        told = f"topic {name}: {many(len(topic.origins), 'partition')}, id {topic.topic_id}, cluster {topic.cluster_id}"
+        line = f"topic {name}: {many(len(topic.origins), 'partition')}, id {topic.topic_id}, cluster {topic.cluster_id}"
         if topic.closed is not None:
-            told += f"; closed at {spell(topic.closed.since)}, another one was adopted"
-        lines.append(paragraph(told))
+            line += f"; closed at {spell(topic.closed.since)}, when another topic was adopted"
+        lines.append(paragraph(line))
     if answer.first is not None and answer.last is not None:
         every = f", a run every {length(answer.every)}" if answer.every else ""
         lines.append(f"ledger from {spell(answer.first)} to {spell(answer.last)} (UTC){every}")
@@ -156,11 +156,11 @@ def _grants(answer: Status) -> list[str]:
             if grant.age is None
             else f"granted {age(grant.age)} ago"
         )
-        told = f"{span(grant.interval)}: {grant.request}, generation {grant.generation}, {kind}, {since}"
-        lines.append(paragraph(told, indent=INDENT))
+        line = f"{span(grant.interval)}: {grant.request}, generation {grant.generation}, {kind}, {since}"
+        lines.append(paragraph(line, indent=INDENT))
     lines.append(
         paragraph(
-            "A run that is over and left its grant: clear it, or run another one with take_over=true."
+            "If a run has ended and left a grant, clear the run, or start another one with take_over=true."
         )
     )
     parts = ["\n".join(lines)]
@@ -172,7 +172,7 @@ def _grants(answer: Status) -> list[str]:
 
 def _stuck(grants: Sequence[GrantStatus]) -> str:
     lines = [
-        f"STUCK? {many(len(grants), 'grant')} a day old or more, or without a plan. End one whose run will never commit:"
+        f"STUCK? {many(len(grants), 'grant')} a day old or more, or without a plan. If a run will never commit, cancel:"
     ]
     lines += [command(grant.release) for grant in grants]
     return "\n".join(lines)
@@ -181,9 +181,9 @@ def _stuck(grants: Sequence[GrantStatus]) -> str:
 def _pending(answer: Status) -> list[str]:
     if not answer.pending:
         return []
-    lines = [f"PENDING: {many(len(answer.pending), 'interval')} that outputs lack:"]
+    lines = [f"PENDING: {many(len(answer.pending), 'interval')} to publish:"]
     for one in answer.pending[:PENDING_SHOWN]:
-        in_progress = ", begun: some rows may be there" if one.in_progress else ""
+        in_progress = ", in progress: some rows may be published" if one.in_progress else ""
         lines.append(
             paragraph(
                 f"{one.output}: {span(one.interval)}, generation {one.generation}{in_progress}",
@@ -193,7 +193,7 @@ def _pending(answer: Status) -> list[str]:
     if len(answer.pending) > PENDING_SHOWN:
         lines.append(f"{INDENT}and {len(answer.pending) - PENDING_SHOWN:,} more")
     lines.append(
-        "Any run's publish task brings them, or, with the file that declares the pipeline:"
+        "The publish task of any run publishes them, or, with the file that declares the pipeline:"
     )
     lines.append(command(("tally", "publish", answer.uri, "--pipeline", "FILE")))
     return ["\n".join(lines)]
@@ -202,11 +202,9 @@ def _pending(answer: Status) -> list[str]:
 def _stale(answer: Status) -> list[str]:
     if not answer.stale:
         return []
-    lines = [
-        f"STALE: {many(len(answer.stale), 'interval')} whose job looked back at what has changed since:"
-    ]
+    lines = [f"STALE: {many(len(answer.stale), 'interval')} whose lookback has changed since:"]
     lines += [
-        paragraph(f"{span(one.interval)} looked back at {span(one.changed)}", indent=INDENT)
+        paragraph(f"{span(one.interval)}: lookback {span(one.changed)}", indent=INDENT)
         for one in answer.stale[:STALE_SHOWN]
     ]
     if len(answer.stale) > STALE_SHOWN:
@@ -221,7 +219,9 @@ def _stale(answer: Status) -> list[str]:
 def _cancelled(answer: Status) -> list[str]:
     if not answer.cancelled:
         return []
-    lines = ["Grants that ended without a commit (taken over, released, refused, or wished anew):"]
+    lines = [
+        "Grants that ended without a commit (taken over, released, refused, or requested again):"
+    ]
     for one in answer.cancelled:
         whose = f", of {', '.join(map(str, one.requests))}" if one.requests else ""
         lines.append(paragraph(f"{span(one.interval)}: {one.count}{whose}", indent=INDENT))
@@ -232,7 +232,7 @@ def _lost(answer: Status) -> list[str]:
     if not answer.lost:
         return []
     lines = [
-        f"LOST: {many(answer.totals.lost, 'offset')}, gone before they were read; an operator accepted that:"
+        f"LOST: {many(answer.totals.lost, 'offset')}, deleted before they were read; an operator accepted that:"
     ]
     lines += [
         f"{INDENT}{span(one.interval)}: {one.totals.lost:,} of {one.totals.offsets:,} offsets"
@@ -245,10 +245,10 @@ def _lost(answer: Status) -> list[str]:
 def _fewer(answer: Status) -> list[str]:
     if not answer.fewer:
         return []
-    lines = ["FEWER: replaced by less than was there, and an operator accepted that:"]
+    lines = ["FEWER: replaced by fewer records and dead letters, and an operator accepted that:"]
     for one in answer.fewer:
-        told = f"{span(one.interval)}: {one.now:,} of {one.before:,} records and dead letters"
-        lines.append(paragraph(told, indent=INDENT))
+        line = f"{span(one.interval)}: {one.now:,} of {one.before:,} records and dead letters"
+        lines.append(paragraph(line, indent=INDENT))
     return ["\n".join(lines)]
 
 
@@ -262,13 +262,13 @@ def _gaps(found: Sequence[Gap]) -> str:
         )
         lines.append(f"{INDENT}{span(gap.interval)}{whole}")
         if gap.gone:
-            told = f"{many(gap.gone, 'offset')} of it went with a topic that was closed: filled as a loss, by"
-            lines.append(paragraph(told, indent=INDENT))
+            line = f"{many(gap.gone, 'offset')} of it belong to a closed topic; fill the gap as a loss:"
+            lines.append(paragraph(line, indent=INDENT))
         if gap.command:
             lines.append(command(gap.command))
     return "\n".join(lines)
 
 
 def _owner(request: Request, dag: str | None) -> str:
-    told = str(request)
-    return told.removeprefix(f"{dag} / ") if dag is not None else told
+    owner = str(request)
+    return owner.removeprefix(f"{dag} / ") if dag is not None else owner

@@ -192,7 +192,7 @@ def tables(answer: LakeTables) -> str:
     parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
     parts += [_table(table) for table in answer.tables]
     if not answer.tables:
-        parts.append("No tables yet: the first plan makes them.")
+        parts.append("No tables yet: the first plan creates them.")
     return "\n\n".join(parts)
 
 
@@ -214,7 +214,7 @@ def _table(table: TableStatus) -> str:
 _WHY = {
     "plan": "would be planned: nothing is committed there",
     "replace": "would be replaced; committed by {owner}",
-    "stays": "stays as {owner} committed it (--replace would replace it)",
+    "stays": "remains as {owner} committed it (--replace would replace it)",
     "held": "is granted to {owner} and left out (--take-over would cancel that)",
     "cancel": "the grant of {owner} would be cancelled",
 }
@@ -238,7 +238,7 @@ def preview(answer: Preview) -> str:
 
 def released(answer: Released) -> str:
     """Return the cancelled grant as text, and what remains of its interval."""
-    left = "its committed rows stay" if answer.committed else "it is a gap now"
+    left = "its committed rows remain" if answer.committed else "it is a gap now"
     return paragraph(
         f"Released {span(answer.interval)}: the grant of {answer.request}, generation {answer.generation}, is cancelled "
         f"by version {answer.version}; {left}. Plan {answer.plan} can never be committed."
@@ -258,7 +258,7 @@ def probe_step(step: ProbeStep) -> str:
 def probed(answer: ProbeResult) -> str:
     """Return the verdict on a store that passed."""
     left = (
-        f" Its scratch object {answer.scratch} could not be deleted: these credentials may not."
+        f" Its scratch object {answer.scratch} could not be deleted: these credentials do not allow it."
         if answer.scratch_left
         else ""
     )
@@ -274,10 +274,10 @@ def check(answer: Check) -> str:
         counts = ", ".join(many(count, what) for what, count in answer.counted.items())
         lines = textwrap.wrap(counts or "nothing to check", width() - 16) or [""]
         head = [f"ok    {answer.name:<9} {lines[0]}", *(f"{'':16}{line}" for line in lines[1:])]
-        return "\n".join((*head, *(paragraph(told, indent=" " * 16) for told in answer.remarks)))
+        return "\n".join((*head, *(paragraph(line, indent=" " * 16) for line in answer.remarks)))
     lines = [f"FAIL  {answer.name:<9} {many(answer.problems, 'counter-example')}, the first:"]
     lines.append(_finding(answer.findings[0]))
-    lines.append(paragraph(f"Should hold: {CHECKS[answer.name]}.", indent=INDENT * 3))
+    lines.append(paragraph(f"Expected: {CHECKS[answer.name]}.", indent=INDENT * 3))
     if answer.problems > 1:
         lines.append(f"{INDENT * 3}{answer.problems - 1:,} more: --json lists them.")
     return "\n".join(lines)
@@ -301,7 +301,7 @@ def proof(answer: Proof) -> str:
     if not answer.proven:
         broken = [one.name for one in answer.checks if not one.proven]
         return paragraph(f"NOT PROVEN: {of}. Counter-examples in: {', '.join(broken)}.")
-    rest = "" if answer.deep else " Rows were not read: --deep does."
+    rest = "" if answer.deep else " Rows were not read; use --deep to read them."
     return paragraph(f"Proven: {of}.{rest}")
 
 

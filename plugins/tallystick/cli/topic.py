@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli.errors import busy, out, out_json, told
+from tallystick.cli.errors import busy, exit_on_error, out, out_json
 from tallystick.connections.kafka import KafkaSettings
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ UNKNOWN = "unknown"
 _END = re.compile(r"([0-9]{1,6})=([0-9]{1,19})")
 
 OldEnd = typer.Option(
-    [], "--old-end", metavar="P=OFFSET", help="Where partition P of the old one ended; or unknown."
+    [], "--old-end", metavar="P=OFFSET", help="End of partition P of the old topic; or unknown."
 )
 app = typer.Typer(
     name="topic",
-    help="Decide about a topic of a ledger.",
+    help="Commands for the topics of a ledger.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -37,21 +37,21 @@ def _topic() -> None:
 
 
 @app.command()
-@told
+@exit_on_error
 def adopt(
-    topic: str = typer.Argument(metavar="TOPIC", help="Its name in Kafka."),
+    topic: str = typer.Argument(metavar="TOPIC", help="The name of the topic in Kafka."),
     lake: str | None = typer.Argument(None, metavar="LAKE", help="As in `tally status --help`."),
     kafka: str = typer.Option(
-        "default", "--kafka", metavar="NAME", help="The connection that leads to the new topic."
+        "default", "--kafka", metavar="NAME", help="The connection to the new topic."
     ),
     old_kafka: str | None = typer.Option(
-        None, "--old-kafka", metavar="NAME", help="A connection to the old one: asks where it ends."
+        None, "--old-kafka", metavar="NAME", help="A connection to the old topic, to read its ends."
     ),
     old_end: list[str] = OldEnd,
     confirm: str | None = typer.Option(
-        None, "--confirm", metavar="ID", help="Do it, for the new topic of this id."
+        None, "--confirm", metavar="ID", help="Adopt the new topic, which has this id."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Answer as JSON."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON."),
 ) -> None:
     """Adopt a topic that was created anew, or on another cluster, as the successor of the old one."""
     from tallystick.cli.lake_argument import open_lake
@@ -60,14 +60,14 @@ def adopt(
 
     keys.check_topic(topic)
     opened = open_lake(lake, writes=confirm is not None)
-    said = _said_ends(topic, old_kafka, old_end, needed=confirm is not None)
+    ends = _parse_ends(topic, old_kafka, old_end, needed=confirm is not None)
 
     def ends_of(root: Root) -> Mapping[int, int]:
         if old_kafka is not None:
             return ends_on(root, topic, old_kafka, environ=os.environ)
-        return said or {}
+        return ends or {}
 
-    with busy("asking Kafka and the ledger"):
+    with busy("reading Kafka and the ledger"):
         answer = follow(
             opened,
             topic,
@@ -78,34 +78,34 @@ def adopt(
     if as_json:
         out_json(form(answer))
     else:
-        out(text(answer, ends_known=old_kafka is not None or said is not None))
+        out(text(answer, ends_known=old_kafka is not None or ends is not None))
 
 
-def _said_ends(
-    topic: str, old_kafka: str | None, said: Sequence[str], *, needed: bool
+def _parse_ends(
+    topic: str, old_kafka: str | None, texts: Sequence[str], *, needed: bool
 ) -> Mapping[int, int] | None:
     """Return the old topic's ends by partition from --old-end; empty if they are unknown, None if it is not given."""
     from tallystick.errors import InvalidRequest
 
-    if old_kafka is not None and said:
+    if old_kafka is not None and texts:
         raise InvalidRequest(
-            "--old-kafka and --old-end both say where the old topic ended.", hint="name one."
+            "--old-kafka and --old-end both set the ends of the old topic.", hint="use only one."
         )
-    if not said and old_kafka is None and needed:
+    if not texts and old_kafka is None and needed:
         raise InvalidRequest(
-            f"nobody has said where the old topic {topic} ended: what was not read of it is lost for ever.",
-            hint="name a connection that still leads to it (--old-kafka), the ends that you know "
+            f"the ends of the old topic {topic} are not set: offsets that were not read of it are lost for ever.",
+            hint="name a connection that still leads to it (--old-kafka), its ends "
             f"(--old-end 0=1234 --old-end 1=1300), or --old-end {UNKNOWN}.",
         )
-    if not said:
+    if not texts:
         return None
-    if list(said) == [UNKNOWN]:
+    if list(texts) == [UNKNOWN]:
         return {}
-    found = [_END.fullmatch(one) for one in said]
-    ends = {int(one[1]): int(one[2]) for one in found if one}
-    if len(ends) != len(said) or max(ends.values()) >= 2**63:
+    matches = [_END.fullmatch(end) for end in texts]
+    ends = {int(end[1]): int(end[2]) for end in matches if end}
+    if len(ends) != len(texts) or max(ends.values()) >= 2**63:
         raise InvalidRequest(
-            f"--old-end is {' '.join(said)}.",
+            f"--old-end: expected offsets by partition, found {' '.join(texts)}.",
             hint=f"use PARTITION=OFFSET, once per partition, e.g. 0=1234; or {UNKNOWN} alone.",
         )
     return ends
@@ -128,9 +128,9 @@ def ends_on(
         return {}  # C9: an earlier run of this command closed it, and its answer was lost; the root has the ends
     if known is not None and (seen.topic_id, seen.cluster_id) != (known.topic_id, known.cluster_id):
         raise IdentityChanged(
-            f"connection {connection} leads to topic {topic} with id {seen.topic_id} in cluster {seen.cluster_id}; the "
-            f"ledger reads id {known.topic_id} in cluster {known.cluster_id}.",
-            hint="name a connection that leads to the old topic; or say where it ended with --old-end.",
+            f"topic {topic} of connection {connection}: expected id {known.topic_id} in cluster {known.cluster_id} as in "
+            f"the ledger, found id {seen.topic_id} in cluster {seen.cluster_id}.",
+            hint="name a connection to the old topic; or set its ends with --old-end.",
         )
     return {number: one.high_watermark for number, one in enumerate(seen.partitions)}
 
@@ -153,9 +153,9 @@ def text(answer: Adopted, *, ends_known: bool) -> str:
     parts = [
         paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}"),
         paragraph(
-            f"topic {answer.topic} with id {new.topic_id} in cluster {new.cluster_id} {verb} the one with id "
-            f"{old.topic_id} in cluster {old.cluster_id}, from {spell(answer.since)} (UTC) on. The ledger and the rows "
-            f"name it {answer.adopted}."
+            f"topic {answer.topic} with id {new.topic_id} in cluster {new.cluster_id} {verb} the topic with id "
+            f"{old.topic_id} in cluster {old.cluster_id}, from {spell(answer.since)} (UTC) on. Its name in the ledger "
+            f"and in the rows is {answer.adopted}."
         ),
     ]
     rows = [
@@ -177,18 +177,18 @@ def text(answer: Adopted, *, ends_known: bool) -> str:
         )
     if answer.waiting:
         lines = [
-            "Granted and not committed: staged plans can still be committed, others are losses then."
+            "Granted and not committed: staged plans can still be committed, the others become losses."
         ]
         lines += [f"{INDENT}{span(one)}" for one in answer.waiting]
         parts.append("\n".join(lines))
     if not answer.done:
-        told = "Nothing was changed."
+        next_step = "Nothing was changed."
         if not ends_known:
-            told += (
-                " Say where the old topic ended (--old-kafka, --old-end), or what lies behind the offsets above is lost "
-                "without a trace (--old-end unknown)."
+            next_step += (
+                " Set the ends of the old topic (--old-kafka, --old-end); otherwise offsets after those above are lost "
+                "without a record (--old-end unknown)."
             )
-        parts.append(paragraph(f"{told} To do it, for good: --confirm {new.topic_id}"))
+        parts.append(paragraph(f"{next_step} To adopt it permanently: --confirm {new.topic_id}"))
     return "\n\n".join(parts)
 
 

@@ -32,8 +32,8 @@ def seconds(text: str) -> float:
         found = math.nan
     if not 1 <= found <= 86_400:
         raise InvalidRequest(
-            f"the time limit (--timeout, {TIMEOUT_ENV}) is {text!r}.",
-            hint="give seconds, from 1 to 86400; without it the limit is 60.",
+            f"the time limit (--timeout, {TIMEOUT_ENV}): expected 1 to 86400 seconds, found {text!r}.",
+            hint="set seconds, from 1 to 86400; without it the limit is 60.",
         )
     return found
 
