@@ -32,7 +32,7 @@ def transform(records: Frames, context: Context) -> Frames:
     """Return events, counts, and the state that later intervals read by their lookback."""
     log_time = F.col("_log_time").alias("log_time")
     own = records[IMPRESSIONS].select(*EVENT, log_time, *LINEAGE)
-    impressions = with_earlier(own, context.earlier("recent_impressions")).persist()
+    impressions = with_earlier(own, context.lookback("recent_impressions")).persist()
     clicks = records[CLICKS].withColumn("log_time", log_time).persist()
     once, seen = deduplicated(context, clicks, key=["id"], horizon=HORIZON, seen="seen_clicks")
     shown = impressions.where("first")

@@ -25,7 +25,7 @@ from tallystick.format.offsets import Position
 from tallystick.format.plan import Plan
 from tallystick.format.report import FileReport, RangeAccount, Report
 from tallystick.lake import Lake
-from tallystick.operations.lookback import earlier
+from tallystick.operations.lookback import read_lookback
 from tallystick.pipeline import DEAD_LETTERS, Pipeline, Table, pipeline_from_spec
 from tallystick.tables.schema import arrow_schema
 
@@ -272,7 +272,7 @@ def _lookback(lake: Lake, plan: Plan, pipeline: Pipeline) -> LookbackUsed | None
     """Return what a job with lookback would report of the committed rows that it read."""
     if pipeline.lookback is None:
         return None
-    return earlier(lake, plan, pipeline.lookback).used(plan.fingerprint, {})
+    return read_lookback(lake, plan, pipeline.lookback).used(plan.fingerprint, {})
 
 
 def _add_rows(

@@ -111,7 +111,7 @@ class LookbackInput:
         return lookback_used(self.since, [p.seen for p in self.parts], read)
 
 
-def earlier(
+def read_lookback(
     lake: Lake,
     plan: Plan,
     lookback: Lookback,

@@ -36,7 +36,7 @@ class Arguments:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise _bad(message)
+        raise _invalid(message)
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
@@ -47,26 +47,26 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     found = parser.parse_args(argv)
     plans = tuple(parse_plan_ref(text) for text in found.plans)
     if len({p.key for p in plans}) != len(plans) or len({p.lake_uri for p in plans}) != 1:
-        raise _bad("the plans are not different plans of one lake root")
+        raise _invalid("expected different plans of one lake")
     try:
         return Arguments(plans=plans, attempt=keys.check_attempt(found.attempt))
     except ValueError as error:
-        raise _bad(str(error)) from error
+        raise _invalid(str(error)) from error
 
 
 def parse_plan_ref(text: str) -> PlanRef:
     """Parse `<lake URI>/plans/<interval>/<uuid>.json@<sha256>`; raises InvalidRequest."""
     found = _PLAN.fullmatch(text)
     if not found:
-        raise _bad(f"{text!r} is no plan")
+        raise _invalid(f"expected a plan, found {text!r}")
     try:
         return PlanRef(lake_uri=found[1], key=keys.check_plan(found[2]), sha256=found[3])
     except ValueError as error:
-        raise _bad(str(error)) from error
+        raise _invalid(str(error)) from error
 
 
-def _bad(message: str) -> InvalidRequest:
+def _invalid(message: str) -> InvalidRequest:
     return InvalidRequest(
         f"arguments of the job: {message}.",
-        hint="start it as `spark-submit job.py --plan <lake root>/<plan key>@<sha256> --attempt <id>`.",
+        hint="start it as `spark-submit job.py --plan <lake URI>/<plan key>@<sha256> --attempt <id>`.",
     )

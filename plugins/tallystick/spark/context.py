@@ -31,7 +31,7 @@ class Context:
     rows_before: Mapping[str, DataFrame] = field(default_factory=dict)
     back: timedelta | None = None
 
-    def earlier(self, table: str) -> DataFrame:
+    def lookback(self, table: str) -> DataFrame:
         """Return the rows of [start - back, start) of a table of the lookback.
 
         If the job is called for uncommitted time, there are no such rows: rows of such a table must not depend on the
@@ -39,7 +39,7 @@ class Context:
         """
         if table not in self.rows_before:
             raise InvalidPipeline(
-                f"the job looks back at {table!r}, which the pipeline does not declare.",
+                f"the job reads the lookback of {table!r}, which the pipeline does not declare.",
                 hint="declare it: Pipeline(lookback=Lookback(tables=[...], back=...)).",
             )
         return self.rows_before[table]
@@ -62,7 +62,7 @@ def context_of(
     session: SparkSession,
     plan: Plan,
     *,
-    earlier: Mapping[str, DataFrame] | None = None,
+    rows_before: Mapping[str, DataFrame] | None = None,
     interval: Interval | None = None,
     back: timedelta | None = None,
 ) -> Context:
@@ -71,7 +71,7 @@ def context_of(
         spark=session,
         start=(interval or plan.interval).start,
         end=(interval or plan.interval).end,
-        rows_before=earlier or {},
+        rows_before=rows_before or {},
         back=back,
         planned_at=plan.planned_at,
         topic_ids={

@@ -124,7 +124,7 @@ def _stage_all(
             report = staging(lake, order, transform, before)
             # The report is written last: it exists only if everything that it names exists (C5).
             lake.put_new(report.key, report.encode())
-            _tell(report, time.monotonic() - started)
+            _log_report(report, time.monotonic() - started)
             before.append((plan, report))
             staged.append(StagedPlan(plan=plan.key, report=report.key))
     return staged
@@ -153,15 +153,14 @@ def _checked(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
         return None
     if plan.sha256 != ref.sha256:
         raise Corrupt(
-            f"{lake.where(ref.key)} has the digest {plan.sha256}, this job was started for {ref.sha256}.",
-            hint="someone replaced the plan: clear the plan task, which writes a new one.",
+            f"{lake.where(ref.key)}: expected digest {ref.sha256}, for which this job was started, found {plan.sha256}.",
+            hint="clear the plan task, which writes a new plan: this plan was overwritten.",
         )
     running = pipeline_of(plan).fingerprint(job_source)
     if running != plan.fingerprint:
         raise JobChanged(
-            f"the job that runs is not the one that {plan.interval} was planned with (fingerprint {running[:12]}, "
-            f"planned {plan.fingerprint[:12]}).",
-            hint="clear the plan task: it plans the interval with the job of now.",
+            f"the job of {plan.interval}: expected fingerprint {plan.fingerprint[:12]} as planned, found {running[:12]}.",
+            hint="clear the plan task to replan the interval with the current job.",
         )
     return plan
 
@@ -207,7 +206,7 @@ def stage_arrow(
     return assemble(work, order.splits, stage_splits(session, order, transform))
 
 
-def _tell(report: Report, elapsed_s: float) -> None:
+def _log_report(report: Report, elapsed_s: float) -> None:
     totals = account_totals(report.accounts)
     log.info("account: %s", ", ".join(f"{name} {count}" for name, count in totals.items()))
     for table in sorted({f.table for f in report.files}):
@@ -221,7 +220,7 @@ def _tell(report: Report, elapsed_s: float) -> None:
             size_mb,
         )
     if not totals["dead_letters"]:
-        log.info("table %s: no dead letter", DEAD_LETTERS)
+        log.info("table %s: no dead letters", DEAD_LETTERS)
     log.info("report %s after %.1f s", report.key, elapsed_s)
 
 

@@ -34,7 +34,7 @@ from tallystick.operations.lookback import own_span
 from tallystick.pipeline import Table
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import RESULT, Batches, answer, land
-from tallystick.spark.lookback import LookbackFrames, look_back
+from tallystick.spark.lookback import LookbackFrames, lookback_frames
 from tallystick.spark.room import FilesOfTasks, add_files
 from tallystick.spark.session import failures_max, stage_session
 from tallystick.spark.source import landed_frame
@@ -70,17 +70,17 @@ def stage_frames(
     master = session.sparkContext.master
     log.info("spark %s at %s: %d task(s) land", session.version, master, len(order.splits))
     if work.pipeline.lookback is not None:
-        order = replace(order, stretch=own_span(lake, work.plan))
+        order = replace(order, log_span=own_span(lake, work.plan))
     splits, ref = land(session, lake, order)
     frames = {t.name: landed_frame(session, ref, t.name) for t in work.pipeline.inputs}
-    sight = look_back(session, lake, order, transform, staged) or LookbackFrames()
-    context = context_of(session, work.plan, earlier=sight.frames, back=sight.back)
+    lookback = lookback_frames(session, lake, order, transform, staged) or LookbackFrames()
+    context = context_of(session, work.plan, rows_before=lookback.frames, back=lookback.back)
     outputs = transformed(session, transform, frames, context, work.pipeline)
     files: list[FileReport] = []
     for table in work.pipeline.tables:
         files.extend(write(session, order.target, table, outputs[table.name], before=files))
     results = [p.result for p in splits]
-    return assemble(work, order.splits, results, outputs=files, lookback=sight.lookback)
+    return assemble(work, order.splits, results, outputs=files, lookback=lookback.lookback)
 
 
 def write(
@@ -101,13 +101,13 @@ def write(
         # All rows of one key go to one task, one after another, so that the task detects a key that occurs twice.
         rows = rows.repartition(*table.keys).sortWithinPartitions(*table.keys)
 
-    made = FilesOfTasks(session, target.plan, before=before)
-    adders = made.adders
+    written = FilesOfTasks(session, target.plan, before=before)
+    adders = written.adders
 
     def task(batches: Batches) -> Batches:
         yield answer(partial(_write, target, table.name, batches, adders), tries_max)
 
-    with made.watched():
+    with written.watched():
         answers = collected(session, rows.mapInArrow(task, RESULT))
     raise_decisive(answers)
     where = f"result of a task that wrote {table.name}"

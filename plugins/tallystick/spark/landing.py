@@ -15,7 +15,7 @@ from tallystick.engine.landing import LandedSplit, land_split, landed_of
 from tallystick.lake import Lake
 from tallystick.spark.session import failures_max
 from tallystick.spark.source import LandedRef
-from tallystick.spark.stage import Order, caught, collected, raise_decisive
+from tallystick.spark.stage import Order, collected, raise_decisive, run_or_error
 from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")
@@ -57,11 +57,11 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
 def _land(order: Order, split: InputSplit) -> str:
     work = order.target.attempt_at(open_store(order.target.lake_uri))
     return land_split(
-        work, split, order.reading(split), stretch=order.stretch, earlier=order.topics is not None
+        work, split, order.reading(split), stretch=order.log_span, earlier=order.topics is not None
     ).to_text()
 
 
 def answer(run: Callable[[], str], tries_max: int) -> pa.RecordBatch:
     """Build the one row that a task returns: its result, or an error that a retry by Spark cannot fix."""
-    result, error = caught(run, tries_max)
+    result, error = run_or_error(run, tries_max)
     return pa.RecordBatch.from_pylist([{"result": result, "error": error}], schema=_ARROW)

@@ -30,7 +30,7 @@ from tallystick.format.lookback import LookbackUsed
 from tallystick.format.plan import Plan
 from tallystick.format.report import FileReport, Report
 from tallystick.lake import Lake
-from tallystick.operations.lookback import LookbackInput, UncommittedRange, earlier
+from tallystick.operations.lookback import LookbackInput, UncommittedRange, read_lookback
 from tallystick.pipeline import Lookback, Table
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import land
@@ -54,7 +54,7 @@ class LookbackFrames:
     lookback: LookbackUsed | None = None
 
 
-def look_back(
+def lookback_frames(
     session: SparkSession,
     lake: Lake,
     order: Order,
@@ -70,7 +70,7 @@ def look_back(
     lookback = work.pipeline.lookback
     if lookback is None:
         return None
-    found = _found(lake, order, lookback, staged)
+    found = _read(lake, order, lookback, staged)
     frames: dict[str, list[DataFrame]] = {}
     for name in lookback.tables:
         table = work.pipeline.table(name)
@@ -85,7 +85,7 @@ def look_back(
                 frames[name].append(rows[name])
     used = found.used(work.plan.fingerprint, records)
     log.info(
-        "looked back to %s: %d interval(s) of the lake, %d stretch(es) read in Kafka (%d records)",
+        "lookback from %s: %d interval(s) of the lake, %d uncommitted interval(s) from Kafka (%d records)",
         found.since.isoformat(),
         len(found.parts),
         len(records),
@@ -98,18 +98,18 @@ def look_back(
     )
 
 
-def _found(
+def _read(
     lake: Lake, order: Order, lookback: Lookback, staged: Sequence[tuple[Plan, Report]]
 ) -> LookbackInput:
     plan = order.target.plan
     if lookback.uncommitted != "kafka":
-        return earlier(lake, plan, lookback, staged=staged)
+        return read_lookback(lake, plan, lookback, staged=staged)
     # If the lookback does not read Kafka, the driver sends no request to it and loads no client.
     from tallystick.kafka.planning import LogPlanner
 
     settings = resolve(KafkaSettings, plan.spec["kafka"], environ=os.environ, fallback=order.kafka)
     with LogPlanner(settings) as planner:
-        return earlier(lake, plan, lookback, staged=staged, log=planner)
+        return read_lookback(lake, plan, lookback, staged=staged, log=planner)
 
 
 def _through_job(
@@ -126,9 +126,9 @@ def _through_job(
     )
     if not splits:
         return 0, {}
-    log.info("%s is not committed: %d task(s) read it in Kafka", unread.interval, len(splits))
-    asked = replace(order, splits=splits, topics=unread.topics, stretch=unread.span)
-    landed, ref = land(session, lake, asked)
+    log.info("%s is not committed: %d task(s) read it from Kafka", unread.interval, len(splits))
+    order = replace(order, splits=splits, topics=unread.topics, log_span=unread.span)
+    landed, ref = land(session, lake, order)
     records = sum(split.result.account.records for split in landed)
     if not records:
         return 0, {}
@@ -142,7 +142,7 @@ def _through_job(
     context = context_of(
         session,
         work.plan,
-        earlier=nothing,
+        rows_before=nothing,
         interval=unread.interval,
         back=lookback.back,
     )
@@ -179,10 +179,10 @@ def stored_frame(
 def _rows(store: Store, key: str, etag: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     stored = store.get(key)
     if stored is None or stored.etag != etag:
-        what = "is not there" if stored is None else f"has the ETag {stored.etag}, not {etag}"
+        found = "no object" if stored is None else f"ETag {stored.etag}"
         raise Corrupt(
-            f"{store.uri}/{key} {what}, and its rows are looked back at.",
-            hint="clear the stage task: it looks at what is committed now. If it comes back, restore the file "
+            f"{store.uri}/{key}, a file of the lookback: expected ETag {etag}, found {found}.",
+            hint="clear the stage task: it reads what is committed now. If the error comes back, restore the file "
             "from a bucket version.",
         )
     for batch in pq.ParquetFile(pa.BufferReader(stored.body)).iter_batches():

@@ -53,13 +53,13 @@ def scratch_full(error: BaseException) -> ScratchFull | None:
         where = f"{place} on {socket.gethostname()}"
         message = f"{where}: {os.strerror(error.errno)}"
     elif NO_ROOM in str(error):
-        message = telling_line(str(error)).rstrip(".")  # Spark's own files: its text names the file
+        message = error_line(str(error)).rstrip(".")  # Spark's own files: its text names the file
     else:
         return None
     return ScratchFull(
         f"{message}. Nothing was committed.",
         hint="free space there, or give Spark another place: spark.local.dir, and TMPDIR for its Python workers. "
-        "The task is tried again by itself; what failed attempts left in the lake is collected by gc.",
+        "The task retries by itself; gc collects what failed attempts left in the lake.",
     )
 
 
@@ -79,7 +79,7 @@ def error_json(error: BaseException) -> dict[str, str]:
         return {"kind": error.kind, "message": error.message, "hint": error.hint}
     return {
         "kind": "error",
-        "message": f"{type(error).__name__}: {telling_line(str(error))}",
+        "message": f"{type(error).__name__}: {error_line(str(error))}",
         "hint": "read the driver's log above; then clear the stage task.",
     }
 
@@ -93,7 +93,7 @@ def most_decisive(errors: Sequence[TallystickError]) -> TallystickError:
     return min(errors, key=lambda error: ranks[exit_code(error)])
 
 
-def telling_line(text: str) -> str:
+def error_line(text: str) -> str:
     """Return the most useful line of a long error text: the last error of a traceback, else the first line.
 
     Spark wraps an error of a Python worker in two long stack traces.

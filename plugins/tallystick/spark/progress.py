@@ -15,19 +15,19 @@ EVERY_S = 10.0
 
 
 @contextmanager
-def progress_told(session: SparkSession) -> Iterator[None]:
+def progress_logged(session: SparkSession) -> Iterator[None]:
     """Log the progress of each running stage every EVERY_S seconds, as long as the block runs."""
     over = threading.Event()
-    teller = threading.Thread(target=_tell, args=(session, over), name="progress", daemon=True)
-    teller.start()
+    logger = threading.Thread(target=_log, args=(session, over), name="progress", daemon=True)
+    logger.start()
     try:
         yield
     finally:
         over.set()
-        teller.join(EVERY_S)  # if the JVM hangs, the task must still end
+        logger.join(EVERY_S)  # if the JVM hangs, the task must still end
 
 
-def _tell(session: SparkSession, over: threading.Event) -> None:
+def _log(session: SparkSession, over: threading.Event) -> None:
     tracker = session.sparkContext.statusTracker()
     begun: dict[int, float] = {}
     while not over.wait(EVERY_S):
@@ -43,16 +43,16 @@ def _tell(session: SparkSession, over: threading.Event) -> None:
                 log.info(
                     "stage %d: %s, %d running, %d failed, %.0f s",
                     stage_id,
-                    told(done, total, elapsed_s),
+                    progress_text(done, total, elapsed_s),
                     stage.numActiveTasks,
                     stage.numFailedTasks,
                     elapsed_s,
                 )
         except Exception as error:  # noqa: BLE001 - if Spark fails, the action itself raises
-            log.debug("no progress to tell: %s", error)
+            log.debug("no progress to log: %s", error)
 
 
-def told(done: int, total: int, elapsed_s: float) -> str:
+def progress_text(done: int, total: int, elapsed_s: float) -> str:
     """Return the progress as text. If a task is done, it includes an estimate of the seconds left at this rate."""
     percent = f"{done} of {total} task(s) done ({done / total:.0%})"
     if not done:

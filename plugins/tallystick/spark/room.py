@@ -74,9 +74,7 @@ class FilesOfTasks:
                 continue
             if not logged:
                 logged = True
-                log.warning(
-                    "more files than a report can list: the tasks that are left are cancelled"
-                )
+                log.warning("more files than a report can list: the remaining tasks are cancelled")
             self._context.cancelAllJobs()  # at each turn: Spark may have been between two jobs
 
 

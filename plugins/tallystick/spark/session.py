@@ -69,7 +69,7 @@ def check_versions(session: SparkSession) -> None:
     """Raise SettingsError if the Python package and the JVM have different Spark versions."""
     if session.version != pyspark.__version__:
         raise SettingsError(
-            f"pyspark is {pyspark.__version__}, the JVM runs Spark {session.version}.",
+            f"Spark of the JVM: expected {pyspark.__version__} as pyspark, found {session.version}.",
             hint="install one version of pyspark, pyspark-client and Spark; unset SPARK_HOME if it names another.",
         )
 
@@ -83,10 +83,10 @@ def failures_max(session: SparkSession) -> int:
 
 
 def _check_worker_python(executable: str) -> None:
-    question = "import sys; print(sys.prefix)"
+    code = "import sys; print(sys.prefix)"
     try:
         answer = subprocess.run(
-            [executable, "-c", question], capture_output=True, text=True, timeout=60, check=True
+            [executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
         )
         prefix = answer.stdout.strip()
     except (OSError, subprocess.SubprocessError) as error:
@@ -98,5 +98,5 @@ def _check_worker_python(executable: str) -> None:
 def _other_python(executable: str, why: str) -> SettingsError:
     return SettingsError(
         f"Spark's workers would run the Python {executable!r}, which {why}.",
-        hint=f"set PYSPARK_PYTHON={sys.executable} (and no spark.pyspark.python) where spark-submit starts.",
+        hint=f"set PYSPARK_PYTHON={sys.executable} (and no spark.pyspark.python) in the environment of spark-submit.",
     )

@@ -54,8 +54,8 @@ def parse_landed_ref(text: str) -> LandedRef:
     except ValueError:
         pass  # raised below
     raise InvalidRequest(
-        f"{text!r} names no landed records.",
-        hint="load the path that a DataFrame job's log tells: <lake root>/scratch/.../<uuid>.json@<sha256>.",
+        f"expected a path of landed records, found {text!r}.",
+        hint="load the path in the log of a DataFrame job: <lake URI>/scratch/.../<uuid>.json@<sha256>.",
     )
 
 
@@ -90,8 +90,9 @@ class LandedSource(DataSource):
         topic = self.options.get("topic", declared[0] if len(declared) == 1 else "")
         if topic not in declared:
             raise InvalidRequest(
-                f"option topic is {topic!r}, pipeline {pipeline.name} reads {listed(declared)}.",
-                hint="name one of these.",
+                f"option topic: expected one of {listed(declared)}, which pipeline {pipeline.name} reads, found "
+                f"{topic!r}.",
+                hint="name a topic of the pipeline.",
             )
         return str(topic)
 

@@ -31,7 +31,7 @@ from tallystick.format.plan import Plan, PlannedTopic
 from tallystick.pipeline import Pipeline, pipeline_from_spec
 from tallystick.runtime import system_runtime
 from tallystick.spark.outcome import error_from, error_json, most_decisive, scratch_full
-from tallystick.spark.progress import progress_told
+from tallystick.spark.progress import progress_logged
 from tallystick.spark.room import FilesOfTasks, add_files
 from tallystick.spark.session import failures_max
 from tallystick.store import Store
@@ -82,10 +82,10 @@ class Order:
     # The planned ranges that the input splits belong to: None means the plan's, else those of uncommitted earlier time.
     topics: tuple[PlannedTopic, ...] | None = None
     # The log span that the input splits belong to. If it is set, the records get their log time.
-    stretch: LogSpan | None = None
+    log_span: LogSpan | None = None
 
     def __repr__(self) -> str:
-        return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.splits)} pieces)"
+        return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.splits)} splits)"
 
     def reading(self, split: InputSplit) -> Reading:
         """Return the reader of one input split."""
@@ -99,7 +99,7 @@ class Order:
         )
         topics = plan.topics if self.topics is None else self.topics
         topic = next(t for t in topics if t.name == split.topic)
-        return KafkaReading(settings, topic, split, tell_aborted=self.stretch is not None)
+        return KafkaReading(settings, topic, split, tell_aborted=self.log_span is not None)
 
     def work(self, store: Store, transform: Transform) -> Work:
         """Return the engine's `Work` for an Arrow job; raises InvalidPipeline if it cannot write one of the tables."""
@@ -125,9 +125,9 @@ def stage_splits(session: SparkSession, order: Order, transform: Transform) -> l
     Safe to repeat: tasks write under the attempt's prefix only, each upload under a key of its own.
     """
     count = len(order.splits)
-    made = FilesOfTasks(session, order.target.plan)
-    task = _task_of(order, transform, failures_max(session), made.adders)
-    with made.watched():
+    written = FilesOfTasks(session, order.target.plan)
+    task = _task_of(order, transform, failures_max(session), written.adders)
+    with written.watched():
         rows = collected(session, session.range(0, count, 1, count).mapInArrow(task, _RESULT))
     return results_of(rows)
 
@@ -135,10 +135,12 @@ def stage_splits(session: SparkSession, order: Order, transform: Transform) -> l
 def collected(session: SparkSession, frame: DataFrame) -> list[Row]:
     """Run the one action of a stage. Raises a tallystick error if Spark's text names one or has a known cause."""
     try:
-        with progress_told(session):
+        with progress_logged(session):
             return list(frame.collect())
-    except Exception as error:  # py4j and Spark raise classes of many kinds; `explained` sorts them
-        raise explained(session, error) from error
+    except (
+        Exception
+    ) as error:  # py4j and Spark raise classes of many kinds; `known_error` sorts them
+        raise known_error(session, error) from error
 
 
 def results_of(rows: Sequence[Mapping[str, Any] | Row]) -> list[TaskResult]:
@@ -169,7 +171,7 @@ def raise_decisive(rows: Sequence[Mapping[str, Any] | Row]) -> None:
     raise decisive
 
 
-def caught(run: Callable[[], T], tries_max: int) -> tuple[T | None, str | None]:
+def run_or_error(run: Callable[[], T], tries_max: int) -> tuple[T | None, str | None]:
     """Run a task's work and return its result, or its error as JSON if a retry cannot fix it or this is the last try.
 
     If the error were raised, Spark would wrap it and its kind would be lost. Before the last try, RetryLater is raised.
@@ -208,7 +210,7 @@ def _answer(
         work = order.work(open_store(order.target.lake_uri), transform)
         return run_split(work, split, order.reading(split))
 
-    result, error = caught(run, tries_max)
+    result, error = run_or_error(run, tries_max)
     if result is not None:
         add_files(adders, result.files)
     partials = {} if result is None else result.partials
@@ -222,7 +224,7 @@ def _answer(
     return pa.RecordBatch.from_pylist([row], schema=_ARROW)
 
 
-def explained(session: SparkSession, error: Exception) -> Exception:
+def known_error(session: SparkSession, error: Exception) -> Exception:
     """Return a tallystick error with a hint if the failure has a known cause, else the error unchanged."""
     text = str(error)
     if "spark.driver.maxResultSize" in text:
@@ -240,6 +242,6 @@ def explained(session: SparkSession, error: Exception) -> Exception:
     )
     python = session.sparkContext.pythonExec
     return SettingsError(
-        f"Spark's Python workers run {python!r}, and there: {line[:200]}.",
+        f"Spark's Python workers run {python!r}, which raises {line[:200]}.",
         hint="set PYSPARK_PYTHON to an interpreter that has tallystick[spark], or ship one with --archives.",
     )

@@ -53,7 +53,7 @@ def deduplicated(
     _require_back(context, horizon, f"the horizon of {seen!r}")
     names, timed = list(key), _timed(context, records)
     parts = _by_key(timed, names, lambda rows: last_seen(rows, names))
-    before = context.earlier(seen).select(*parts.columns)
+    before = context.lookback(seen).select(*parts.columns)
     columns = list(records.columns)
 
     def first(own: pa.Table, earlier: pa.Table) -> pa.Table:
@@ -104,7 +104,7 @@ def windowed(
         return closed_windows(rows, windows, names, aggregates, **span)
 
     return Windowed(
-        closed=_by_key(_union(own, context.earlier(partials)), names, close),
+        closed=_by_key(_union(own, context.lookback(partials)), names, close),
         partials=own,
         late=_by_key(timed, names, lambda rows: split(rows).late),
         outside=_by_key(timed, names, lambda rows: split(rows).outside),
@@ -139,7 +139,7 @@ def sessioned(
         return closed_sessions(rows, sessions, names, aggregates, **span)
 
     return Windowed(
-        closed=_by_key(_union(own, context.earlier(partials)), names, close),
+        closed=_by_key(_union(own, context.lookback(partials)), names, close),
         partials=own,
         late=_by_key(timed, names, lambda rows: split(rows).late),
         outside=_by_key(timed, names, lambda rows: split(rows).outside),
@@ -162,12 +162,12 @@ def running(
     """
     if context.back is not None:
         raise InvalidPipeline(
-            f"a running value of {partials!r} goes back to the beginning, the pipeline looks back by {context.back}.",
+            f"a running value of {partials!r}: expected a lookback without limit, found back={context.back}.",
             hint="declare Lookback(..., back=None, uncommitted='stale').",
         )
     names = list(key)
     own = _by_key(records, names, lambda rows: partial(rows, names, aggregates))
-    whole = _union(own, context.earlier(partials))
+    whole = _union(own, context.lookback(partials))
     return _by_key(whole, names, lambda rows: merged(rows, names, aggregates)), own
 
 
@@ -177,7 +177,7 @@ def running(
 def _require_back(context: Context, needed: timedelta, what: str) -> None:
     if context.back is not None and context.back < needed:
         raise InvalidPipeline(
-            f"{what} need a look back of {needed}, the pipeline declares {context.back}.",
+            f"{what}: expected a lookback of at least {needed}, found {context.back}.",
             hint=f"declare Lookback(..., back={needed!r}) or more.",
         )
 
@@ -186,8 +186,8 @@ def _timed(context: Context, records: DataFrame) -> DataFrame:
     """Return the records. Raises InvalidPipeline if they have no log time column."""
     if LOG_TIME not in records.columns:
         raise InvalidPipeline(
-            f"the records of {context.start} lack the column {LOG_TIME}, the log's clock.",
-            hint="declare Pipeline(lookback=...), and keep that column in what is handed to this function.",
+            f"the records of {context.start} lack the column {LOG_TIME}, the log time.",
+            hint="declare Pipeline(lookback=...), and keep that column in the records that this function gets.",
         )
     return records
 

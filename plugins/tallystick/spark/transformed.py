@@ -15,7 +15,7 @@ from tallystick.engine.transform import check_shape, named_outputs
 from tallystick.errors import InvalidPipeline, TallystickError
 from tallystick.pipeline import Pipeline, Table
 from tallystick.spark.context import Context
-from tallystick.spark.stage import explained
+from tallystick.spark.stage import known_error
 from tallystick.spark.traps import traps_of
 
 log = logging.getLogger("tallystick.spark")
@@ -40,13 +40,13 @@ def transformed(
     except TallystickError:
         raise
     except Exception as error:  # the transform is the user's code: it may raise anything
-        known = explained(session, error)
+        known = known_error(session, error)
         if isinstance(known, TallystickError):
             raise known from error
         log.exception("the transform raised: %s", where)
         raise InvalidPipeline(
             f"{where}: the transform raised {type(error).__name__}: {_first_line(error)}.",
-            hint="the driver's log has the traceback. Mend the job, deploy it and clear `plan`.",
+            hint="read the traceback in the driver's log, correct the job, deploy it and clear `plan`.",
         ) from error
     declared = {t.name: t for t in pipeline.tables}
     if isinstance(outcome, DataFrame) and len(declared) == 1:
@@ -64,7 +64,7 @@ def _check_shape(table: Table, frame: DataFrame, where: str) -> None:
         schema = to_arrow_schema(frame.schema, timezone="UTC")
     except PySparkException as error:
         raise InvalidPipeline(
-            f"{where} has a column that no table can hold: {_first_line(error)}.",
+            f"{where} has a column that no table can contain: {_first_line(error)}.",
             hint="cast it to a declared type in the transform, deploy it and clear `plan`.",
         ) from error
     check_shape(table, schema, where)

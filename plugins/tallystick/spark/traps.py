@@ -15,12 +15,12 @@ _DRAWN = "rand|randn|randstr|uniform|uuid|shuffle"
 _CLOCK = "now|current_timestamp|current_date|current_time|localtimestamp"
 _PLACE = "monotonically_increasing_id|spark_partition_id|input_file_name"
 _ORDER = "first|last|any_value|collect_list"
-_STABLE = "context.stable_id() gives an id that stays"
+_STABLE = "use context.stable_id() for a stable id"
 _TRAPS = (
-    (rf"(?<!\w)(?:{_DRAWN})\(", f"draws anew at each evaluation; {_STABLE}"),
+    (rf"(?<!\w)(?:{_DRAWN})\(", f"draws other values in each evaluation; {_STABLE}"),
     (
         rf"(?<!\w)(?:{_CLOCK})\(",
-        "reads the driver's clock, another at each attempt; context.start, .end and .planned_at stay",
+        "reads the driver's clock, which differs in each attempt; use context.start, .end or .planned_at",
     ),
     (rf"(?<!\w)(?:{_PLACE})\(", f"depends on how rows were split over tasks; {_STABLE}"),
     (
@@ -29,24 +29,24 @@ _TRAPS = (
     ),
     (
         r"^Repartition \d+, true",
-        "deals rows out by turns, and loses or doubles some where a task is run again over input that changed; "
-        "repartition(n, columns) stays",
+        "distributes rows in turns, and loses or duplicates some if a task is run again over input that changed; "
+        "use repartition(n, columns)",
     ),
-    (r"^Sample ", "draws anew where rows arrive in another order; filter by a hash of the offset instead"),
+    (r"^Sample ", "selects other rows if they arrive in another order; filter by a hash of the offset"),
 )  # fmt: skip
 _NAME = re.compile(r"(\w+)\($")
 
 
 def traps_in(plan: str) -> tuple[str, ...]:
-    """Return one sentence per trap in the text of an analysed plan, e.g. `rand() draws anew ...`."""
+    """Return one sentence per trap in the text of an analysed plan, e.g. `rand() draws other values ...`."""
     found: dict[str, None] = {}
     for line in plan.splitlines():
         step = line.lstrip(" :+-")
         for pattern, why in _TRAPS:
             for match in re.finditer(pattern, step, re.IGNORECASE):
                 call = _NAME.search(match[0])
-                told = f"{call[1].lower()}()" if call else match[0].strip()
-                found[f"{told} {why}"] = None
+                what = f"{call[1].lower()}()" if call else match[0].strip()
+                found[f"{what} {why}"] = None
     return tuple(found)
 
 
