@@ -172,7 +172,7 @@ class AirflowStack:
         wait_until(
             partial(_reported, self.api(), COMPONENTS[name], since),
             deadline_s=deadline_s,
-            what=f"a sign of life from Airflow's {name}",
+            what=f"a heartbeat of Airflow's {name}",
             process=self.processes[name],
             poll_s=0.2,
         )
@@ -189,7 +189,7 @@ class AirflowStack:
         """Stop all components, the scheduler first. Safe to repeat: a stopped component is not touched."""
         self.stop_component("scheduler")  # its tasks still report their end to the api-server
         for process in self.processes.values():
-            process.ask_to_stop()
+            process.request_stop()
         for name in self.processes:
             self.stop_component(name)
 

@@ -239,13 +239,13 @@ class AirflowApi:
         """Poll until the dag processor has seen a DAG. Raises SettingsError with the import errors after `deadline_s`."""
         found: list[Json] = []
 
-        def look() -> Json:
+        def read() -> Json:
             found[:] = [dag for dag in self.dags() if dag["dag_id"] == dag_id]
-            return {"state": "seen" if found else "unseen"}
+            return {"state": "parsed" if found else "not parsed"}
 
         self._wait(
-            look,
-            ("seen",),
+            read,
+            ("parsed",),
             deadline_s=deadline_s,
             what=f"DAG {dag_id}",
             detail=lambda: (
@@ -271,7 +271,7 @@ class AirflowApi:
                 return value
             if time.monotonic() >= deadline:
                 raise SettingsError(
-                    f"{what} was not {' or '.join(sorted(states))} within {deadline_s:g} s but {value['state']} "
+                    f"{what}: expected {' or '.join(sorted(states))} within {deadline_s:g} s, found {value['state']} "
                     f"({detail()}).",
                     hint="read the task's log in Airflow.",
                 )
@@ -318,7 +318,7 @@ class AirflowApi:
         except (OSError, urllib.error.URLError) as error:
             raise SettingsError(
                 f"Airflow does not answer at {self.base_url}: {error}.",
-                hint="look at `tally local status`.",
+                hint="check `tally local status`.",
             ) from error
         parsed: Json = json.loads(text) if text else {}
         return parsed
@@ -398,11 +398,11 @@ def _refusal(
     if error.code in {401, 403}:
         return _LoginExpired(
             message,
-            hint="`tally local status` names the user; the password is in stack.json of the state folder.",
+            hint="log in as the user of `tally local status`; the password is in stack.json of the state folder.",
         )
     if error.code in {429, 502, 503, 504}:
         return RetryLater(message, hint="try again.")
-    return InvalidRequest(message, hint="mend what the answer names.")
+    return InvalidRequest(message, hint="correct what the answer names.")
 
 
 def _dag(dag_id: str) -> str:

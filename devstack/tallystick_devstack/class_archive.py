@@ -74,9 +74,9 @@ class ClassArchive:
 
     def _digest(self) -> str:
         java = find_java().resolve()
-        told = [f"{java} {_seen(java.parents[1] / 'lib' / 'modules')} {self.jars.resolve()}"]
-        told += sorted(f"{jar.name} {_seen(jar)}" for jar in self.jars.glob("*.jar"))
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        lines = [f"{java} {_version(java.parents[1] / 'lib' / 'modules')} {self.jars.resolve()}"]
+        lines += sorted(f"{jar.name} {_version(jar)}" for jar in self.jars.glob("*.jar"))
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
 def of_spark() -> ClassArchive:
@@ -125,7 +125,7 @@ def _run_job(flags: list[str]) -> None:
         )
 
 
-def _seen(path: Path) -> str:
+def _version(path: Path) -> str:
     try:
         found = path.stat()
     except FileNotFoundError:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli.errors import ACTION_REQUIRED, note, out, out_json, told
+from tallystick.cli.errors import ACTION_REQUIRED, exit_on_error, note, out, out_json
 from tallystick.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ FOREIGN = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
 
 app = typer.Typer(
     name="local",
-    help="Start, stop and look at the embedded stack.",
+    help="Start, stop and show the embedded stack.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -39,12 +39,12 @@ StateDir = typer.Option(
 Project = typer.Option(
     None,
     "--project",
-    help="Folder with dags/ and plugins/ (default: the one that this state's stack had last; at first the one that the "
-    "state folder is in).",
+    help="Folder with dags/ and plugins/ (default: the project of the state's last stack; at first the parent of the "
+    "state folder).",
     exists=True,
     file_okay=False,
 )
-AsJson = typer.Option(False, "--json", help="Answer as JSON.")
+AsJson = typer.Option(False, "--json", help="Print JSON.")
 
 
 def default_state_dir() -> Path:
@@ -76,16 +76,16 @@ def stack_module() -> ModuleType:
 
 
 @app.command()
-@told
+@exit_on_error
 def up(
     state_dir: Path | None = StateDir,
     foreground: bool = typer.Option(
-        False, "--foreground", help="Stay, and stop the stack with Ctrl-C."
+        False, "--foreground", help="Run in the foreground, until Ctrl-C."
     ),
     spark_cluster: bool = typer.Option(
         False,
         "--spark-cluster",
-        help="Start a Spark master and two workers too; jobs then run there, not in local mode.",
+        help="Also start a Spark master and two workers; jobs then run there, not in local mode.",
     ),
     project: Path | None = Project,
     as_json: bool = AsJson,
@@ -102,7 +102,7 @@ def up(
         foreground=foreground,
         report=note,
     )
-    _tell(info, folder, as_json=as_json)
+    _print_status(info, folder, as_json=as_json)
 
 
 def _project_of(before: StackInfo | None, folder: Path) -> Path:
@@ -113,7 +113,7 @@ def _project_of(before: StackInfo | None, folder: Path) -> Path:
 
 
 @app.command()
-@told
+@exit_on_error
 def down(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
     """Stop the stack and all processes that it started. Its state is kept."""
     stack = stack_module()
@@ -126,25 +126,25 @@ def down(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
 
 
 @app.command()
-@told
+@exit_on_error
 def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
     """Show the parts with their state and address; exit code 77 if one is dead. Passwords are in its stack.json."""
     stack = stack_module()
     folder = state_dir or default_state_dir()
     info = stack.status(folder)
-    _tell(info, folder, as_json=as_json)
+    _print_status(info, folder, as_json=as_json)
     if info is not None and (info.broken or info.state == "killed"):
         note(
             "Its supervisor was killed. Next: `tally local up` starts the stack again over the same state."
             if info.state == "killed"
-            else f"Given up: {', '.join(info.broken)}. Next: read their logs in {folder}, then `tally local down` and "
-            "`tally local up`."
+            else f"Failed: {', '.join(info.broken)}. Next: read their logs in {folder}, then run `tally local down` "
+            "and `tally local up`."
         )
         raise typer.Exit(ACTION_REQUIRED)
 
 
 @app.command()
-@told
+@exit_on_error
 def env(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
     """Print the variables that a shell needs to use the running stack: eval "$(tally local env)"."""
     stack = stack_module()
@@ -168,7 +168,7 @@ def shell_lines(variables: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _tell(info: StackInfo | None, folder: Path, *, as_json: bool) -> None:
+def _print_status(info: StackInfo | None, folder: Path, *, as_json: bool) -> None:
     if as_json:
         out_json(_form(info, folder))
         return

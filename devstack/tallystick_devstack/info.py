@@ -91,7 +91,7 @@ class StackInfo:
         """Return a client of the stack's Airflow. Raises SettingsError if the stack has none."""
         if self.airflow_url is None or self.airflow_user is None or self.airflow_password is None:
             raise SettingsError(
-                "This stack runs without Airflow.", hint="start it with all its parts."
+                "this stack runs without Airflow.", hint="start it with all its parts."
             )
         return AirflowApi(self.airflow_url, self.airflow_user, self.airflow_password)
 
@@ -107,7 +107,7 @@ def read_stack(state_dir: Path) -> StackInfo | None:
         return None
     if content.pop("format", None) != _FORMAT:
         raise SettingsError(
-            f"{state_dir / _FILE} is not of the format {_FORMAT}.",
+            f"{state_dir / _FILE}: expected the format {_FORMAT}, found another.",
             hint="stop that stack with the version that started it, or remove the folder.",
         )
     parts = {
@@ -143,9 +143,9 @@ def is_state_dir(folder: Path) -> bool:
 
 def is_state_name(name: str) -> bool:
     """Return True if a stack creates a file or folder of that name in its state folder."""
-    made = {*ALL_PARTS, _LOCK, SUPERVISOR_LOG}
-    made |= {f"{file}{end}" for file in (_FILE, LOGINS_FILE) for end in ("", ".new")}
-    return name in made or (name.startswith("supervisor.") and name.endswith(".log"))
+    names = {*ALL_PARTS, _LOCK, SUPERVISOR_LOG}
+    names |= {f"{file}{end}" for file in (_FILE, LOGINS_FILE) for end in ("", ".new")}
+    return name in names or (name.startswith("supervisor.") and name.endswith(".log"))
 
 
 def write_stack(info: StackInfo) -> None:
@@ -164,7 +164,7 @@ def supervisor_lock(state_dir: Path) -> Iterator[None]:
         except BlockingIOError as error:
             file.seek(0)
             raise SettingsError(
-                f"Another stack runs in {state_dir} (process {file.read().strip() or 'unknown'}).",
+                f"another stack runs in {state_dir} (process {file.read().strip() or 'unknown'}).",
                 hint="use it, or stop it with `tally local down`.",
             ) from error
         file.truncate(0)
@@ -188,13 +188,13 @@ def supervisor_pid(state_dir: Path) -> int | None:
         return None
 
 
-def wanted_parts(parts: Collection[str]) -> tuple[str, ...]:
+def parts_to_start(parts: Collection[str]) -> tuple[str, ...]:
     """Return the parts in starting order, with Airflow's database. Raises InvalidRequest for none or unknown parts."""
     unknown = set(parts) - set(ALL_PARTS)
     if unknown or not parts:
         raise InvalidRequest(
-            f"{', '.join(sorted(unknown)) or 'nothing'} is no part of the stack.",
-            hint=f"name some of {', '.join(ALL_PARTS)}.",
+            f"expected parts of the stack, found {', '.join(sorted(unknown)) or 'none'}.",
+            hint=f"use some of {', '.join(ALL_PARTS)}.",
         )
     needed = set(parts) | ({"postgres"} if "airflow" in parts else set())
     return tuple(name for name in ALL_PARTS if name in needed)

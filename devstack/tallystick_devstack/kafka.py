@@ -108,13 +108,13 @@ def _retrieve(scratch: Path, log_path: Path) -> None:
         ),  # the console programs, to read a log and to write to it
         _LOGGING,
     ]
-    wanted = "".join(
+    dependencies = "".join(
         f'<dependency org="{org}" name="{name}" rev="{version}" conf="*->default"/>'
         for org, name, version in modules
     )
     (scratch / "ivy.xml").write_text(
         f'<ivy-module version="2.0"><info organisation="tallystick" module="embedded-kafka"/>'
-        f"<dependencies>{wanted}</dependencies></ivy-module>"
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
     (scratch / "settings.xml").write_text(
         '<ivysettings><settings defaultResolver="central"/><resolvers>'
@@ -141,7 +141,7 @@ def _retrieve(scratch: Path, log_path: Path) -> None:
     except SettingsError as error:
         raise SettingsError(
             error.message,
-            hint=f"check network and proxy of this machine ({log_path} has the whole log), try again.",
+            hint=f"check network and proxy of this machine ({log_path} has the whole log), then try again.",
         ) from error
     if not list((scratch / "jars").glob(f"kafka_{_SCALA}-*.jar")):
         raise SettingsError(
@@ -160,7 +160,7 @@ def _ivy_jar() -> Path:
     jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-2*.jar"))
     if not jars:
         raise SettingsError(
-            "pyspark's folder holds no Ivy.", hint="reinstall pyspark as uv.lock pins it."
+            "pyspark's folder contains no Ivy.", hint="reinstall pyspark as uv.lock pins it."
         )
     return jars[-1]
 
@@ -188,7 +188,7 @@ class KafkaBroker:
     ) -> None:
         self._state_dir = state_dir
         self._jar_dir = ivy_dir if ivy_dir is not None else default_jar_folder()
-        self._wanted_port = port
+        self._fixed_port = port
         self._login = login
         self._extra = dict(settings or {})
         self._users = dict(users or {})
@@ -282,16 +282,16 @@ class KafkaBroker:
         self.stop()
 
     def _choose_port(self) -> int:
-        if self._wanted_port is None:
+        if self._fixed_port is None:
             return (
                 self._port if self._port is not None and port_is_free(self._port) else free_port()
             )
-        if not port_is_free(self._wanted_port):
+        if not port_is_free(self._fixed_port):
             raise SettingsError(
-                f"port {self._wanted_port} of 127.0.0.1, wanted for Kafka, is in use.",
-                hint="stop what listens there, or choose another port.",
+                f"port {self._fixed_port} of 127.0.0.1, which is set for Kafka, is in use.",
+                hint="stop the process that listens there, or choose another port.",
             )
-        return self._wanted_port
+        return self._fixed_port
 
     def _answers(self) -> bool:
         if self._port is None or not port_accepts(self._port):
@@ -336,9 +336,9 @@ class KafkaBroker:
         path = self._state_dir / "cluster.id"
         if not path.exists():
             # This is Kafka's form of a UUID. It must not begin with '-', because its tool would read that as an option.
-            made = "t" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+            cluster_id = "t" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
             fresh = path.with_suffix(".new")
-            fresh.write_text(made)
+            fresh.write_text(cluster_id)
             fresh.replace(path)
         return path.read_text().strip()
 

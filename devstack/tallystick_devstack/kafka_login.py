@@ -49,14 +49,14 @@ class KafkaLogin:
 
 def jaas(users: Mapping[str, str], **own: str) -> str:
     """Return the JAAS configuration for PLAIN: the allowed `users`, and in `own` the login of the broker itself."""
-    words = own | {f"user_{name}": password for name, password in users.items()}
-    said = " ".join(f'{name}="{value}"' for name, value in words.items())
-    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {said};"
+    options = own | {f"user_{name}": password for name, password in users.items()}
+    text = " ".join(f'{name}="{value}"' for name, value in options.items())
+    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {text};"
 
 
 def confluent_words(settings: Mapping[str, Any] | str) -> dict[str, str]:
     """Translate settings of a Kafka connection (or their JSON, as in TALLYSTICK_KAFKA_*) to librdkafka's names."""
-    said: Mapping[str, Any] = json.loads(settings) if isinstance(settings, str) else settings
+    parsed: Mapping[str, Any] = json.loads(settings) if isinstance(settings, str) else settings
     names = {
         "bootstrap_servers": "bootstrap.servers",
         "security_protocol": "security.protocol",
@@ -64,4 +64,4 @@ def confluent_words(settings: Mapping[str, Any] | str) -> dict[str, str]:
         "sasl_plain_username": "sasl.username",
         "sasl_plain_password": "sasl.password",
     }
-    return {names[name]: str(value) for name, value in said.items() if name in names}
+    return {names[name]: str(value) for name, value in parsed.items() if name in names}

@@ -18,8 +18,8 @@ from tallystick_devstack.info import (
     PartState,
     StackInfo,
     StackState,
+    parts_to_start,
     read_stack,
-    wanted_parts,
     write_stack,
 )
 from tallystick_devstack.kafka import KafkaBroker
@@ -52,10 +52,10 @@ class LocalStack:
         self, state_dir: Path, *, project_dir: Path, parts: Collection[str] = PARTS
     ) -> None:
         self.state_dir = state_dir.resolve()
-        self._wanted = wanted_parts(parts)
+        self._parts = parts_to_start(parts)
         self._project_dir = project_dir.resolve()
-        self._restarts = dict.fromkeys(self._wanted, 0)
-        self._state: dict[str, PartState] = dict.fromkeys(self._wanted, "stopped")
+        self._restarts = dict.fromkeys(self._parts, 0)
+        self._state: dict[str, PartState] = dict.fromkeys(self._parts, "stopped")
         self._ports = self._choose_ports()
         self._logins = keep_logins(self.state_dir)
         self.kafka = KafkaBroker(
@@ -80,7 +80,7 @@ class LocalStack:
             database=self.postgres.uri("airflow"),
             env=_handed_on() | self.environment(),
             port=self._ports["airflow"],
-            spark_master=self.spark.url if "spark" in self._wanted else LOCAL_MASTER,
+            spark_master=self.spark.url if "spark" in self._parts else LOCAL_MASTER,
         )
         servers: dict[str, StackPart] = {
             "kafka": self.kafka,
@@ -89,17 +89,17 @@ class LocalStack:
             "spark": self.spark,
             "airflow": self.airflow,
         }
-        self._servers = {name: servers[name] for name in self._wanted}
+        self._servers = {name: servers[name] for name in self._parts}
 
     def environment(self) -> dict[str, str]:
         """Return the variables that a process needs to use this stack."""
         variables: dict[str, str] = {}
-        if "s3" in self._wanted:
+        if "s3" in self._parts:
             variables |= self.s3.environment()
-        if "kafka" in self._wanted:
+        if "kafka" in self._parts:
             settings = self._logins.kafka.settings(f"127.0.0.1:{self._ports['kafka']}")
             variables["TALLYSTICK_KAFKA_DEFAULT"] = json.dumps(settings)
-        if "spark" in self._wanted:
+        if "spark" in self._parts:
             variables |= self.spark.environment()
         return variables
 
@@ -114,7 +114,9 @@ class LocalStack:
             self._state[name] = "starting"
             report(f"{name}: starting")
             if name == "kafka" and self.kafka.jars_missing:
-                report("kafka: fetching its jars from Maven Central first, 43 MB, once per machine")
+                report(
+                    "kafka: downloading its jars from Maven Central first, 43 MB, once per machine"
+                )
             self._start_part(name)
             report(f"{name}: up after {time.monotonic() - began:.1f} s at {self._address(name)}")
         self.describe("running")
@@ -150,13 +152,13 @@ class LocalStack:
                 if self._restarts[name] >= restarts_max:
                     self._state[name] = "failed"
                     report(
-                        f"{name}: given up after {restarts_max} restarts; the other parts run on"
+                        f"{name}: failed after {restarts_max} restarts; the other parts continue to run"
                     )
             self.describe("running")
 
     def describe(self, state: StackState) -> None:
         """Write `stack.json`. Safe to repeat: each call replaces the file."""
-        airflow = "airflow" in self._wanted
+        airflow = "airflow" in self._parts
         write_stack(
             StackInfo(
                 state_dir=self.state_dir,

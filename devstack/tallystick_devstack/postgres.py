@@ -113,7 +113,7 @@ class Postgres:
             why = " ".join(str(error).split())
             raise RetryLater(
                 f"PostgreSQL at {self.socket_dir} did not create the database {name}: {why}.",
-                hint=f"read {self.state_dir / 'postgres.log'}, try again.",
+                hint=f"read {self.state_dir / 'postgres.log'}, then try again.",
             ) from error
 
     def _answers(self) -> bool:
@@ -162,8 +162,8 @@ class Postgres:
             not S_ISDIR(found.st_mode) or found.st_uid not in owners
         ):  # the short folder is in a place that others may write to
             raise SettingsError(
-                f"{folder}, where PostgreSQL is to put its files, belongs to somebody else.",
-                hint="remove it, or set TMPDIR to a folder of your own.",
+                f"{folder}, the folder for PostgreSQL's files, belongs to another user.",
+                hint="remove it, or set TMPDIR to your own folder.",
             )
         folder.chmod(0o700)
         if self._user is not None:
@@ -181,7 +181,7 @@ class Postgres:
             ):
                 run_to_end(
                     command,
-                    name=f"a look at {command[-1]}",
+                    name=f"the check of {command[-1]}",
                     log_path=self.state_dir / "initdb.log",
                     env=base_environment(),
                     user=self._user,
@@ -193,8 +193,8 @@ class Postgres:
             ]
             raise SettingsError(
                 f"PostgreSQL runs as the user {self._user}, because it refuses root, and this user cannot reach its "
-                f"files; closed to it: {', '.join(sorted(set(closed))) or 'nothing visible'}.",
-                hint="run as an ordinary user, or move the project, or `chmod o+x` the folders named.",
+                f"files; folders without access: {', '.join(sorted(set(closed))) or 'none found'}.",
+                hint="run as an ordinary user, or move the project, or `chmod o+x` these folders.",
             ) from error
 
 

@@ -35,7 +35,7 @@ def _archived(program: str, archive: Callable[[], None]) -> str:
     try:
         archive()
     except (OSError, TallystickError) as error:
-        return f"{program}'s classes: not archived, it will start more slowly: {error}"
+        return f"{program}'s classes: not archived, so it starts more slowly: {error}"
     return f"{program}'s classes: archived"
 
 

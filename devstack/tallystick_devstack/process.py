@@ -70,8 +70,8 @@ class ChildProcess:
     ) -> None:
         if sys.platform != "linux":
             raise SettingsError(
-                f"The embedded stack needs Linux, this is {sys.platform}.",
-                hint="run it on Linux, in a virtual machine or a container too; `tally` itself needs no stack.",
+                f"embedded stack: expected Linux, found {sys.platform}.",
+                hint="run it on Linux, e.g. in a virtual machine or a container; `tally` itself needs no stack.",
             )
         self.name = name
         self.log_path = log_path
@@ -114,7 +114,7 @@ class ChildProcess:
         self._send(signal.SIGTERM, grace_s)
         self.kill()
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Send the stop signal and do not wait. Safe to repeat: a server that is stopping gets it again."""
         self._send(signal.SIGTERM, 0.0)
 
@@ -233,7 +233,7 @@ def wait_until(
             message = f"{what} did not happen within {deadline_s:g} s."
             if process is None:
                 raise SettingsError(
-                    message, hint="look whether the machine is overloaded, then try again."
+                    message, hint="check that the machine is not overloaded, then try again."
                 )
             raise failed_to_start(message, process)
         time.sleep(poll_s)
@@ -244,5 +244,5 @@ def failed_to_start(message: str, process: Watched) -> SettingsError:
     lines = process.tail() or "(it wrote nothing)"
     return SettingsError(
         f"{message} Its last lines:\n{lines}\n",
-        hint=f"read the whole log in {process.log_path}, mend it, try again.",
+        hint=f"read the whole log in {process.log_path}, fix the cause, then try again.",
     )

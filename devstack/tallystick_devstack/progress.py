@@ -7,7 +7,7 @@ from collections.abc import Callable
 Report = Callable[[str], None]
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line on stderr."""
     from rich.console import Console
 

@@ -67,7 +67,7 @@ class S3Server:
         objects, scratch = self.state_dir / "objects", self.state_dir / "tmp"
         for folder in (objects, scratch):
             folder.mkdir(parents=True, exist_ok=True)
-        mend_torn_objects(objects)
+        repair_torn_objects(objects)
         settings = {
             "BIND_HOST": "127.0.0.1",
             "GATEWAY_PORT": str(self.port),
@@ -132,11 +132,11 @@ class S3Server:
         except (BotoCoreError, ClientError) as error:
             raise StoreUnavailable(
                 f"the S3 server at {self.endpoint} did not create the bucket {name}: {error}.",
-                hint=f"read {self.state_dir / 's3.log'}, try again.",
+                hint=f"read {self.state_dir / 's3.log'}, then try again.",
             ) from error
 
 
-def mend_torn_objects(objects: Path) -> None:
+def repair_torn_objects(objects: Path) -> None:
     """Repair the folder of a killed server: delete half-written files, and metadata files that do not fit their body.
 
     The server writes an object's body, then a metadata file next to it with the ETag. If it is killed between the two,

@@ -79,14 +79,14 @@ def refusal(request: Request, login: Login, now: datetime) -> tuple[str, str] | 
         return "AccessDenied", "The request is not signed with AWS Signature Version 4."
     access_key, _, scope = claim.credential.partition("/")
     if not hmac.compare_digest(access_key.encode(), login.access_key.encode()):
-        return "InvalidAccessKeyId", "The access key is not the one of this stack."
+        return "InvalidAccessKeyId", "The access key is not the key of this stack."
     parts = scope.split("/")
     if len(parts) != 4 or parts[2:] != ["s3", "aws4_request"] or parts[0] != claim.time[:8]:
         return "AccessDenied", "The credential is not for date/region/s3/aws4_request."
     try:
         signed_at = datetime.strptime(claim.time, _TIME).replace(tzinfo=UTC)
     except ValueError:
-        return "AccessDenied", "The request does not say when it was signed."
+        return "AccessDenied", "The request has no valid time of its signature."
     if not -SKEW <= now - signed_at <= claim.lifetime:
         return (
             "RequestTimeTooSkewed",
@@ -112,17 +112,19 @@ def _claim(request: Request) -> _Claim | None:
             payload=request.headers.get("x-amz-content-sha256", ""),
             query=query,
         )
-    said = dict(query)
-    if said.get("X-Amz-Algorithm") != ALGORITHM or not _SECONDS.fullmatch(
-        said.get("X-Amz-Expires", "")
+    parameters = dict(query)
+    if parameters.get("X-Amz-Algorithm") != ALGORITHM or not _SECONDS.fullmatch(
+        parameters.get("X-Amz-Expires", "")
     ):
         return None
     return _Claim(
-        credential=unquote_to_bytes(said.get("X-Amz-Credential", "")).decode(errors="replace"),
-        signed=unquote_to_bytes(said.get("X-Amz-SignedHeaders", "")).decode(errors="replace"),
-        signature=said.get("X-Amz-Signature", ""),
-        time=said.get("X-Amz-Date", ""),
-        lifetime=timedelta(seconds=min(int(said["X-Amz-Expires"]), 604_800)),
+        credential=unquote_to_bytes(parameters.get("X-Amz-Credential", "")).decode(
+            errors="replace"
+        ),
+        signed=unquote_to_bytes(parameters.get("X-Amz-SignedHeaders", "")).decode(errors="replace"),
+        signature=parameters.get("X-Amz-Signature", ""),
+        time=parameters.get("X-Amz-Date", ""),
+        lifetime=timedelta(seconds=min(int(parameters["X-Amz-Expires"]), 604_800)),
         payload=request.headers.get("x-amz-content-sha256", "UNSIGNED-PAYLOAD"),
         query=tuple(pair for pair in query if pair[0] != "X-Amz-Signature"),
     )
@@ -180,7 +182,7 @@ def guarded(app: App, login: Login) -> App:
             kept = [pair for pair in scope["headers"] if pair[0].lower() != b"authorization"]
             scope = {**scope, "headers": kept}
         elif (refused := refusal(request, login, datetime.now(UTC))) is not None:
-            await _refuse(send, *refused, ask=may_be_a_person(request))
+            await _refuse(send, *refused, login_prompt=may_be_a_person(request))
             return
 
         async def without_cors(message: Message) -> None:
@@ -226,15 +228,15 @@ def _request(scope: Message) -> Request:
     )
 
 
-async def _refuse(send: Send, code: str, message: str, *, ask: bool) -> None:
+async def _refuse(send: Send, code: str, message: str, *, login_prompt: bool) -> None:
     body = (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
     ).encode()
     headers = [(b"content-type", b"application/xml"), (b"content-length", b"%d" % len(body))]
-    if ask:
+    if login_prompt:
         headers.append((b"www-authenticate", b'Basic realm="the local stack\'s S3 keys"'))
-    status = 401 if ask else 403
+    status = 401 if login_prompt else 403
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

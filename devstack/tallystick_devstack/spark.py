@@ -103,7 +103,7 @@ class SparkCluster:
             wait_until(
                 partial(_is_registered, worker),
                 deadline_s=_START_S,
-                what=f"worker {number} being registered",
+                what=f"the registration of worker {number}",
                 process=worker,
             )
 
@@ -127,7 +127,7 @@ class SparkCluster:
     def stop(self) -> None:
         """Stop all processes, executors too. Safe to repeat: ended processes are not touched."""
         for process in reversed(self.processes):
-            process.ask_to_stop()
+            process.request_stop()
         for process in reversed(self.processes):
             process.stop()
 

@@ -23,12 +23,12 @@ from tallystick_devstack.info import (
     SUPERVISOR_LOG,
     PartInfo,
     StackInfo,
+    parts_to_start,
     read_stack,
     supervisor_pid,
-    wanted_parts,
 )
 from tallystick_devstack.process import started_at
-from tallystick_devstack.progress import Report, say
+from tallystick_devstack.progress import Report, print_line
 
 __all__ = [
     "ALL_PARTS",
@@ -63,26 +63,26 @@ def up(
     `release` is called. Raises SettingsError if a stack already runs in that folder (it is not touched), or if a part
     does not start. Safe to repeat: the state of an earlier stack in the folder is used again.
     """
-    tell = report or say
+    report = report or print_line
     make_state_dir(state_dir)
     state_dir = state_dir.resolve()
     if foreground:
         from tallystick_devstack.supervisor import supervise
 
-        supervise(state_dir, project_dir=project_dir, parts=parts, report=tell)
+        supervise(state_dir, project_dir=project_dir, parts=parts, report=report)
     else:
         holder = supervisor_pid(state_dir)
         if holder is not None:
             raise SettingsError(
-                f"A stack runs in {state_dir} already (process {holder}).",
+                f"another stack runs in {state_dir} (process {holder}).",
                 hint="use it, or stop it with `tally local down`.",
             )
-        _up_in_background(state_dir, project_dir.resolve(), wanted_parts(parts), tell)
+        _up_in_background(state_dir, project_dir.resolve(), parts_to_start(parts), report)
         if not bound:
             release(state_dir)
     info = read_stack(state_dir)
     if info is None:
-        raise SettingsError(f"{state_dir} has no stack.", hint=f"look into {SUPERVISOR_LOG} there.")
+        raise SettingsError(f"{state_dir} has no stack.", hint=f"read {SUPERVISOR_LOG} there.")
     return info
 
 
@@ -207,7 +207,7 @@ def _detach(state_dir: Path, project_dir: Path, parts: tuple[str, ...], log_path
 
 def _follow(state_dir: Path, pid: int, log: TextIO, report: Report) -> None:
     """Report the supervisor's log lines until its stack runs. Raises SettingsError with its last lines if it ends."""
-    told = 0
+    reported = 0
     while True:
         runs = process_runs(pid)
         log.seek(0)
@@ -217,12 +217,12 @@ def _follow(state_dir: Path, pid: int, log: TextIO, report: Report) -> None:
             shown = "\n".join(lines[-_TAIL_LINES:])
             raise SettingsError(
                 f"The stack did not start:\n{shown}\n",
-                hint=f"mend what these lines name ({state_dir / SUPERVISOR_LOG} is the log of the stack that "
-                "started last), try again.",
+                hint=f"fix the problem in these lines ({state_dir / SUPERVISOR_LOG} is the log of the last stack that "
+                "started), then try again.",
             )
-        for line in lines[told:]:
+        for line in lines[reported:]:
             report(line)
-        told = len(lines)
+        reported = len(lines)
         if info is not None and info.running and info.supervisor_pid == pid:
             return
         time.sleep(_POLL_S)

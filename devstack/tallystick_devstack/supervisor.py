@@ -19,7 +19,7 @@ from tallystick.errors import TallystickError
 from tallystick_devstack.info import PARTS, SUPERVISOR_LOG, supervisor_lock
 from tallystick_devstack.parts import LocalStack
 from tallystick_devstack.process import started_at
-from tallystick_devstack.progress import Report, say
+from tallystick_devstack.progress import Report, print_line
 from tallystick_devstack.rotation import rotate
 
 _WATCH_S = 0.5
@@ -45,11 +45,11 @@ def supervise(
     if another supervisor owns the folder, or if a part does not start (the others are then stopped).
     Safe to repeat: the state of an earlier stack in the folder is used again.
     """
-    tell = report or say
+    report = report or print_line
     stopping = threading.Event()
     starting = True
 
-    def asked(number: int, frame: FrameType | None) -> None:
+    def request_stop(number: int, frame: FrameType | None) -> None:
         first = not stopping.is_set()
         stopping.set()
         if first and starting:
@@ -61,7 +61,7 @@ def supervise(
             log.rename(state_dir / SUPERVISOR_LOG)
         stack = LocalStack(state_dir, project_dir=project_dir, parts=parts)
         before = {
-            number: signal.signal(number, asked)
+            number: signal.signal(number, request_stop)
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
             # Under nohup, SIGHUP is ignored and must stay ignored.
             if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN
@@ -71,17 +71,17 @@ def supervise(
         if starter is not None:
             threading.Thread(target=_follow, args=(starter, released), daemon=True).start()
         try:
-            stack.start(tell)
+            stack.start(report)
             starting = False
             while not stopping.wait(_WATCH_S):
-                stack.revive(tell)
+                stack.revive(report)
                 rotate([*stack.logs(), state_dir / SUPERVISOR_LOG])
         except _StopRequested:
-            tell("asked to stop while starting")
+            report("stop requested while starting")
         finally:
             starting = False
             stopping.set()  # a second Ctrl-C must not interrupt the stop, which has its own deadlines
-            stack.stop(tell)
+            stack.stop(report)
             released.set()
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -108,7 +108,7 @@ def main(words: list[str]) -> int:
             starter=starter,
         )
     except TallystickError as error:
-        say(str(error))
+        print_line(str(error))
         return 1
     return 0
 

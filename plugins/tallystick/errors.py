@@ -88,10 +88,10 @@ class TallystickError(Exception):
 
 def without_user_info(text: str) -> str:
     """Return `text` with the user and password of every URL as `***`. If in doubt, mask more rather than less."""
-    return _WORD.sub(_struck, text) if "@" in text else text
+    return _WORD.sub(_masked, text) if "@" in text else text
 
 
-def _struck(word: re.Match[str]) -> str:
+def _masked(word: re.Match[str]) -> str:
     # A password may contain an @ and, as AWS keys do, a slash: it ends at the last @, as in URL libraries.
     url, at, host = word[0].rpartition("@")
     before, scheme_ends, user_info = url.partition("://")

@@ -200,7 +200,7 @@ def _collected_as(order: Callable[..., Collection]) -> AbstractContextManager[An
 
         def delete(listed: Listing, marked: marking.Marks) -> Collection:
             collecting._delete(lake, listed, marked.marked, 2, lambda *_: None, total=0)
-            return collecting._story(lake, listed, marked)
+            return collecting._collection(lake, listed, marked)
 
         with ExitStack() as files:
             return order(listing, lambda: collecting._swap(lake, before), marks, delete)

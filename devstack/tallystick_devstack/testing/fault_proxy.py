@@ -227,6 +227,6 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _error_reply(status: int, code: str) -> Reply:
-    xml = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>a test wanted it</Message></Error>'
+    xml = f'<?xml version="1.0" encoding="UTF-8"?><Error><Code>{code}</Code><Message>injected by a test</Message></Error>'
     body = xml.encode() if code else b""
     return Reply(status=status, headers=[("Content-Type", "application/xml")], body=body)

@@ -167,8 +167,8 @@ class FaultyStore:
 
     def delete(self, keys: Iterable[str]) -> None:
         """Implement `Store.delete` with the plan's faults. Safe to repeat, as for the inner store."""
-        wanted = [*keys]
-        self._other("delete", wanted[0] if wanted else "", lambda: self._inner.delete(wanted))
+        deleted = [*keys]
+        self._other("delete", deleted[0] if deleted else "", lambda: self._inner.delete(deleted))
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
         """Implement `Store.create` with the plan's faults. Safe to repeat, as for the inner store."""
@@ -233,6 +233,6 @@ class FaultyStore:
 
 def _unavailable(call: Call) -> StoreUnavailable:
     return StoreUnavailable(
-        f"call {call.index}, {call.verb} {call.key}, was made to fail.",
-        hint="nothing: a test wanted it.",
+        f"call {call.index}, {call.verb} {call.key}, fails by injection.",
+        hint="do nothing: a test injected this fault.",
     )

@@ -118,7 +118,7 @@ def _start_ministack(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
         # Probably another process took the port between the check and the server's start.
         _stop(process)
     raise RuntimeError(
-        f"ministack did not start; its last words:\n{log.read_text(errors='replace')[-4000:]}"
+        f"ministack did not start; the end of its log:\n{log.read_text(errors='replace')[-4000:]}"
     )
 
 

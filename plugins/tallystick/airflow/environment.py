@@ -100,8 +100,8 @@ def driver_environment(
     return kept
 
 
-def driver_conf(asked: Mapping[str, str], *, master: str, driver_python: str) -> dict[str, str]:
-    """Return the options for --conf: those of the DAG (`asked`), overridden by those that tallystick sets.
+def driver_conf(requested: Mapping[str, str], *, master: str, driver_python: str) -> dict[str, str]:
+    """Return the options for --conf: those of the DAG (`requested`), overridden by those that tallystick sets.
 
     spark.ui.enabled=false: Spark's UI listens on every interface and has no login.
     spark.pyspark.driver.python: if only spark.pyspark.python is set, Spark also starts the driver with it.
@@ -114,7 +114,7 @@ def driver_conf(asked: Mapping[str, str], *, master: str, driver_python: str) ->
     }
     if is_local(master):
         ours |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return {**asked, **ours}
+    return {**requested, **ours}
 
 
 def check_conf(conf: Mapping[str, str]) -> dict[str, str]:

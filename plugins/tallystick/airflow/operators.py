@@ -326,21 +326,21 @@ class CommitOperator(BaseOperator):
         leave_note(context["ti"], commit_note(covered, own, request_of(context["dag_run"])))
         return event
 
-    def _stale(self, lake: Lake, asked: list[str] | None) -> Mapping[Interval, Interval]:
+    def _stale(self, lake: Lake, interval_json: list[str] | None) -> Mapping[Interval, Interval]:
         """Return what is stale in the run's interval, and in later time whose lookback may have read the interval."""
         lookback = self.pipeline.lookback
-        if lookback is None or asked is None:
+        if lookback is None or interval_json is None:
             return {}
-        interval, back = Interval.from_json(asked, "interval"), lookback.back
+        interval, back = Interval.from_json(interval_json, "interval"), lookback.back
 
-        def question(snapshot: Snapshot) -> Mapping[Interval, Interval]:
+        def from_snapshot(snapshot: Snapshot) -> Mapping[Interval, Interval]:
             ends = [ref.until for ref in snapshot.root.pages]
             until = max([interval.end, *ends]) if back is None else interval.end + back
             near = snapshot.ledger(interval.start, until)
             reached = (e.interval for e in near.entries if e.interval.start <= until)
             return snapshot.stale_among(i for i in reached if i.end > interval.start)
 
-        return lake.read(question)
+        return lake.read(from_snapshot)
 
     def _commit_all(
         self,

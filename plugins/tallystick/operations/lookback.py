@@ -132,7 +132,7 @@ def read_lookback(
         return LookbackInput(since=since)
     own = {p.key: (p, report) for p, report in staged}
 
-    def question(snapshot: Snapshot) -> LookbackInput:
+    def from_snapshot(snapshot: Snapshot) -> LookbackInput:
         ledger = snapshot.ledger(since, start)
         wanted = Interval(start=since, end=start)
         with ThreadPoolExecutor(READS_AT_ONCE) as pool:
@@ -151,7 +151,7 @@ def read_lookback(
         parts = tuple(one for one in found if isinstance(one, UsableInterval))
         return LookbackInput(since=since, parts=parts, unread=tuple(unread))
 
-    return lake.read(question)
+    return lake.read(from_snapshot)
 
 
 def _part(
@@ -261,13 +261,13 @@ class _Cuts:
                     for p, o in enumerate(topic.origins)
                 )
                 continue
-            asked = self._log.boundary(
+            positions = self._log.boundary(
                 keys.kafka_topic(name),
                 round(at.timestamp() * 1000),
                 floors[name],
                 latest_ms=self._latest_ms,
             )
-            found[name] = tuple(asked[: len(topic.origins)])
+            found[name] = tuple(positions[: len(topic.origins)])
         boundary = boundaries.clamped(self._ledger, at, found, self._origins)
         self._ledger.set_boundary(boundary)
         return boundary
@@ -313,12 +313,12 @@ def _useless(passed: UnusableInterval, why: str) -> SchemaChanged:
 def own_span(lake: Lake, plan: Plan) -> LogSpan:
     """Return a plan's own span of the log, with the boundaries inside it, which cancelled grants have left."""
 
-    def question(snapshot: Snapshot) -> LogSpan:
+    def from_snapshot(snapshot: Snapshot) -> LogSpan:
         interval = plan.interval
         ledger = snapshot.ledger(interval.start, interval.end)
         return span_of(interval, ledger.boundaries, plan, snapshot.root)
 
-    return lake.read(question)
+    return lake.read(from_snapshot)
 
 
 def span_of(interval: Interval, boundaries: Sequence[Boundary], plan: Plan, root: Root) -> LogSpan:

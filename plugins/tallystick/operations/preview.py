@@ -48,7 +48,7 @@ def preview(
     would lose rows of a topic that is read no more: that run would be refused, too. Raises the errors of the lake.
     """
 
-    def question(snapshot: Snapshot) -> Preview:
+    def from_snapshot(snapshot: Snapshot) -> Preview:
         ledger = snapshot.ledger(interval.start, interval.end)
         options = planning.PlanOptions(
             interval=interval,
@@ -82,7 +82,7 @@ def preview(
             boundaries=len(boundaries.missing_boundaries(ledger, decision.grants)),
         )
 
-    return lake.read(question)
+    return lake.read(from_snapshot)
 
 
 def _parts(decision: planning.PlanDecision) -> tuple[PreviewPart, ...]:

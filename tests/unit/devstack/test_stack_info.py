@@ -17,10 +17,10 @@ from tallystick_devstack.info import (
     PartInfo,
     PartState,
     StackInfo,
+    parts_to_start,
     read_stack,
     supervisor_lock,
     supervisor_pid,
-    wanted_parts,
     write_stack,
 )
 
@@ -141,7 +141,7 @@ def test_a_second_supervisor_is_refused_with_the_first_ones_id_until_that_one_is
 def test_parts_start_in_a_fixed_order_and_airflow_includes_its_database(
     requested: set[str], started: tuple[str, ...]
 ) -> None:
-    assert wanted_parts(requested) == started
+    assert parts_to_start(requested) == started
 
 
 @pytest.mark.parametrize("requested", [{"redis"}, set()])
@@ -149,4 +149,4 @@ def test_unknown_parts_are_named_with_the_known_ones(requested: set[str]) -> Non
     with pytest.raises(
         InvalidRequest, match=r"is no part of the stack.*kafka, s3, postgres, spark, airflow"
     ):
-        wanted_parts(requested)
+        parts_to_start(requested)

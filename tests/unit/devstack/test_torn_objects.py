@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from tallystick_devstack.s3 import mend_torn_objects
+from tallystick_devstack.s3 import repair_torn_objects
 
 
 def put(folder: Path, key: str, body: str, *, etag: str | None, torn: bool = False) -> Path:
@@ -29,13 +29,13 @@ def test_complete_objects_are_left_alone(tmp_path: Path) -> None:
     put(tmp_path, "root.json", "{}", etag="a")
     put(tmp_path, "users.tmp", "an object whose key ends like that", etag="b")
     before = names(tmp_path)
-    mend_torn_objects(tmp_path)
+    repair_torn_objects(tmp_path)
     assert names(tmp_path) == before
 
 
 def test_a_body_newer_than_its_description_loses_the_description(tmp_path: Path) -> None:
     put(tmp_path, "root.json", "new", etag="of the old body", torn=True)
-    mend_torn_objects(tmp_path)
+    repair_torn_objects(tmp_path)
     assert names(tmp_path) == {"root.json"}
 
 
@@ -44,5 +44,5 @@ def test_half_written_files_and_lone_descriptions_are_removed(tmp_path: Path) ->
     body.with_name("root.json.tmp").write_text("ha")
     body.with_name("root.json.meta.json.tmp").write_text("ha")
     body.with_name("gone.meta.json").write_text("{}")
-    mend_torn_objects(tmp_path)
+    repair_torn_objects(tmp_path)
     assert names(tmp_path) == {"root.json", "root.json.meta.json"}

@@ -26,7 +26,7 @@ PROBE_GRACE = timedelta(hours=1)
 DOUBT_GRACE = timedelta(days=30)
 BATCH = 1000
 EXAMPLES = 3
-FOREIGN_TOLD = 5
+FOREIGN_LISTED = 5
 
 # Delete metadata files before the objects that they name. If gc stops halfway, opening an old version then fails at once,
 # and no reader gets half of a table.
@@ -72,16 +72,16 @@ def collect(
 
         def marked(snapshot: Snapshot) -> tuple[tuple[CancelledGrant, ...], Marks]:
             entries = snapshot.whole_ledger().entries
-            given_up = () if delete else _to_cancel(lake, entries, before)
-            left = _without(entries, given_up)
+            to_cancel = () if delete else _to_cancel(lake, entries, before)
+            left = _without(entries, to_cancel)
             marks = marking.marks(snapshot, left, listing, since=since, doubts_since=doubts_since)
-            return given_up, marks
+            return to_cancel, marks
 
-        given_up, marks = lake.read(marked)
-        story = _story(lake, listing, marks)
+        to_cancel, marks = lake.read(marked)
+        found = _collection(lake, listing, marks)
         if delete:
-            _delete(lake, listing, marks.marked, batch, watch, total=story.total.objects)
-    return replace(story, deleted=delete, cancelled=cancelled if delete else given_up)
+            _delete(lake, listing, marks.marked, batch, watch, total=found.total.objects)
+    return replace(found, deleted=delete, cancelled=cancelled if delete else to_cancel)
 
 
 def _swap(lake: Lake, before: datetime | None) -> tuple[CancelledGrant, ...]:
@@ -144,14 +144,14 @@ def _planned_at(lake: Lake, key: keys.PlanKey) -> datetime:
     return plan.planned_at
 
 
-def _without(entries: tuple[Entry, ...], given_up: tuple[CancelledGrant, ...]) -> list[Entry]:
+def _without(entries: tuple[Entry, ...], to_cancel: tuple[CancelledGrant, ...]) -> list[Entry]:
     """Return the entries without these grants; a dry run marks from them."""
-    plans = {one.plan for one in given_up}
+    plans = {one.plan for one in to_cancel}
     left = [without_grant(e) if e.granted and e.granted.plan in plans else e for e in entries]
     return [e for e in left if e is not None]
 
 
-def _story(lake: Lake, listing: Listing, marks: Marks) -> Collection:
+def _collection(lake: Lake, listing: Listing, marks: Marks) -> Collection:
     kept: Counter[Kind] = Counter()
     kept_bytes: Counter[Kind] = Counter()
     garbage: Counter[Kind] = Counter()
@@ -160,7 +160,7 @@ def _story(lake: Lake, listing: Listing, marks: Marks) -> Collection:
     foreign: list[str] = []
     for key, size_bytes in listing:
         kind = keys.kind(key)
-        if kind == "foreign" and len(foreign) < FOREIGN_TOLD:
+        if kind == "foreign" and len(foreign) < FOREIGN_LISTED:
             foreign.append(key)
         if marks.marked.keeps(key):
             kept[kind] += 1
@@ -196,14 +196,14 @@ def _delete(
     """
     done = 0
     for phase in _PHASES:
-        doomed = _doomed(listing, marked, phase)
-        while some := list(islice(doomed, batch)):
+        garbage = _garbage(listing, marked, phase)
+        while some := list(islice(garbage, batch)):
             lake.store.delete(some)
             done += len(some)
             watch("deleting", done, total)
 
 
-def _doomed(listing: Listing, marked: Marked, phase: Callable[[Kind, str], bool]) -> Iterator[str]:
+def _garbage(listing: Listing, marked: Marked, phase: Callable[[Kind, str], bool]) -> Iterator[str]:
     return (k for k, _ in listing if phase(keys.kind(k), k) and not marked.keeps(k))
 
 

@@ -78,7 +78,7 @@ class Marking:
             doubtful.append(record)
         commits = [c for r in doubtful for c in r.intervals] + self._unpublished(entries)
         files = (key for c in commits for named in c.added.values() for key in named)
-        papers = (key for c in commits for key in (c.plan, c.report) if key is not None)
+        documents = (key for c in commits for key in (c.plan, c.report) if key is not None)
         return Marks(
             pipeline=snapshot.root.pipeline,
             version=snapshot.root.version,
@@ -89,7 +89,7 @@ class Marking:
                 retained=[*retained, *doubtful],
                 reached=reached,
                 reports=self._reports(entries, listing),
-                others=[*listing.young_probes, *files, *papers],
+                others=[*listing.young_probes, *files, *documents],
             ),
             remarks=(
                 *(
@@ -135,7 +135,7 @@ class Marking:
         A gc run with a shorter grace, earlier or at the same time, deletes an old version's metadata first.
         """
         now = _metadata(snapshot.root)
-        looked: dict[int, str] | None = None
+        gone_before: dict[int, str] | None = None
         while True:
             gone: dict[int, str] = {}
             older: set[str] = set()
@@ -150,9 +150,9 @@ class Marking:
             except Corrupt:
                 # If another gc run deleted a file after the check above, the next check finds more files gone. If the
                 # next check finds the same, the lake is damaged.
-                if gone == looked:
+                if gone == gone_before:
                     raise
-                looked = gone
+                gone_before = gone
 
     def _retained(self, snapshot: Snapshot, since: datetime) -> list[Record]:
         """Return the records of the newest commit and of every older one whose successor was committed after `since`."""

@@ -102,14 +102,14 @@ class PlanAttempt:
             )
         if left and not intervals:
             return self._nothing_to_refresh(next(iter(left.values())), decision.cancelled)
-        told = plan_result(decision, wanted, self.root.version + 1, intervals)
+        result = plan_result(decision, wanted, self.root.version + 1, intervals)
         return Update(
             tables=tables,
             topics=topics,
             ledger=self.ledger,
             committed=tuple(committed),
             outputs=outputs,
-            value=replace(told, left=tuple(left)),
+            value=replace(result, left=tuple(left)),
         )
 
     def _is_own(self, entry: Entry | None) -> TypeGuard[Entry]:

@@ -50,18 +50,18 @@ def gaps(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Gap, ...]:
     if not instants:
         return ()
     every = schedule_length(ledger.entries)
-    stretches: list[Interval] = []
+    spans: list[Interval] = []
     start = instants[0]
     for entry in ledger.entries:
         if entry.interval.start > start:
-            stretches.append(Interval(start=start, end=entry.interval.start))
+            spans.append(Interval(start=start, end=entry.interval.start))
         start = max(start, entry.interval.end)
     if start < instants[-1]:
-        stretches.append(Interval(start=start, end=instants[-1]))
+        spans.append(Interval(start=start, end=instants[-1]))
     return tuple(
         _gap(part, ledger.entries, every, gone=_gone(ledger, topics, part))
-        for stretch in stretches
-        for part in parts(stretch, adoption.cuts(topics))
+        for span in spans
+        for part in parts(span, adoption.cuts(topics))
     )
 
 

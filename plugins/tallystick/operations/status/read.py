@@ -148,7 +148,7 @@ def read_status(lake: Lake) -> Status:
     """
     now = lake.runtime.now()
 
-    def question(snapshot: Snapshot) -> Status:
+    def from_snapshot(snapshot: Snapshot) -> Status:
         root, ledger = snapshot.root, snapshot.whole_ledger()
         instants = [b.at for b in ledger.boundaries]
         return Status(
@@ -177,7 +177,7 @@ def read_status(lake: Lake) -> Status:
             ),
         )
 
-    return lake.read(question)
+    return lake.read(from_snapshot)
 
 
 def _committed_at(lake: Lake, key: keys.RecordKey | None) -> datetime | None:
@@ -325,7 +325,7 @@ def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> 
     damaged. Raises InvalidRequest if the version does not exist yet, has no commit before it, or was collected by gc.
     """
 
-    def question(snapshot: Snapshot) -> LakeTables:
+    def from_snapshot(snapshot: Snapshot) -> LakeTables:
         version, tables = snapshot.root.version, snapshot.root.tables
         if as_of is not None:
             found = _record_at(lake, snapshot, as_of)
@@ -341,7 +341,7 @@ def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> 
             ),
         )
 
-    return lake.read(question)
+    return lake.read(from_snapshot)
 
 
 def _record_at(lake: Lake, snapshot: Snapshot, as_of: int) -> Record:

@@ -241,10 +241,10 @@ def _check_lineage(check: Ongoing, where: str, plan: Plan, file: FileReport) -> 
 def _check_column_ids(check: Ongoing, plan: Plan, file: FileReport) -> None:
     planned = plan.table(file.table)
     known = {c.id for c in planned.columns} if planned else set()
-    strangers = sorted({c.id for c in file.columns} - known)
-    if strangers:
+    unknown = sorted({c.id for c in file.columns} - known)
+    if unknown:
         check.found(
-            "I11", file.key, "column ids of the file", expected=sorted(known), found=strangers
+            "I11", file.key, "column ids of the file", expected=sorted(known), found=unknown
         )
 
 
@@ -266,8 +266,8 @@ def _declared(plan: Plan) -> Pipeline:
 def _lookback_text(lookback: LookbackUsed | None) -> str:
     if lookback is None:
         return "nothing"
-    stretches = (f"{s.interval} {s.fingerprint[:12]} {s.records}" for s in lookback.seen)
-    return f"from {keys.instant(lookback.since)}: {', '.join(stretches) or 'nothing'}"
+    seen = (f"{s.interval} {s.fingerprint[:12]} {s.records}" for s in lookback.seen)
+    return f"from {keys.instant(lookback.since)}: {', '.join(seen) or 'nothing'}"
 
 
 def _totals_text(totals: Totals) -> str:

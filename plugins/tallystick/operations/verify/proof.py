@@ -107,10 +107,10 @@ class Ongoing:
         """Record a counter-example. All are counted, the first FINDINGS_KEPT are kept."""
         self.problems += 1
         if len(self.findings) < FINDINGS_KEPT:
-            told = Finding(
+            finding = Finding(
                 rule=rule, where=where, message=message, expected=str(expected), found=str(found)
             )
-            self.findings.append(told)
+            self.findings.append(finding)
 
     def differs(
         self, rule: str, where: str, message: str, *, expected: object, found: object
