@@ -177,7 +177,7 @@ def test_a_restart_keeps_the_log_and_the_cluster_id(tmp_path: Path) -> None:
 def test_a_port_in_use_is_refused_by_number(own: TestBroker, tmp_path: Path) -> None:
     port = int(own.bootstrap.rpartition(":")[2])
     with pytest.raises(
-        SettingsError, match=f"port {port} of 127.0.0.1, wanted for Kafka, is in use"
+        SettingsError, match=f"port {port} of 127.0.0.1, which is set for Kafka, is in use"
     ):
         KafkaBroker(tmp_path / "other", port=port).start()
 

@@ -195,7 +195,7 @@ def test_a_log_that_is_rewritten_before_its_read_ends_is_not_staged(
     case.lake.assert_refused(LogDamaged, "written anew", run=lambda: case.lake.stage(case.plan))
     case.lake.assert_refused(
         LogDamaged,
-        "no longer holds the history that the boundary at 2013-01-03",
+        "no longer has the history in which the boundary at 2013-01-03",
         run=lambda: case.lake.planned(SECOND, clear=1),
     )
     assert case.numbers == list(range(KEPT))

@@ -47,7 +47,7 @@ def test_a_recreated_topic_is_not_planned(broker: TestBroker) -> None:
     recreate(broker, topic)
     lake.assert_refused(
         IdentityChanged,
-        f"the ledger knows id {known}",
+        f"expected id {known}",
         "deleted and created anew",
         run=lambda: lake.planned(DAY_2),
     )

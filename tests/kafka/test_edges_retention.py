@@ -28,7 +28,7 @@ def test_a_plan_that_retention_overtook_names_both_offsets_and_the_loss_can_be_a
     broker.delete_records(topic, 14)
     error = lake.assert_refused(
         OutsideRetention,
-        f"{topic}[0]: offsets [10, 30) are wanted, the log begins at 14: 4 offsets are gone",
+        f"{topic}[0]: expected offsets [10, 30), found a log that begins at 14: 4 offsets are gone",
         run=lambda: lake.planned(DAY_2),
     )
     assert "accept_loss=true" in error.hint
@@ -90,7 +90,7 @@ def test_retention_after_the_read_loses_nothing(broker: TestBroker, when: Moment
     assert sorted(row["n"] for row in lake.rows().values()) == list(range(30))
     lake.assert_refused(
         OutsideRetention,
-        f"{topic}[0]: offsets [10, 30) are wanted, the log begins at 30: 20 offsets are gone",
+        f"{topic}[0]: expected offsets [10, 30), found a log that begins at 30: 20 offsets are gone",
         run=lambda: lake.planned(DAY_2, **changed(lake)),
     )
     assert sorted(row["n"] for row in lake.rows().values()) == list(range(30))
@@ -122,7 +122,7 @@ def test_a_first_day_whose_records_may_have_expired_is_not_an_empty_day(broker: 
     broker.delete_records(topic, 10)
     lake = LogLake(broker, [topic])
     with pytest.raises(
-        OutsideRetention, match=rf"{topic}\[0\] begins at offset 10, and holds no record before"
+        OutsideRetention, match=rf"{topic}\[0\] begins at offset 10, and has no record before"
     ):
         lake.planned(DAY_2)
     declared = LogLake(broker, [topic], begin=days(1, 2).start)
@@ -141,7 +141,7 @@ def test_a_loss_in_one_of_several_partitions_is_recorded_for_it(broker: TestBrok
     broker.delete_records(topic, 3, partition=1)
     lake.assert_refused(
         OutsideRetention,
-        f"{topic}[1]: offsets [1, 5) are wanted, the log begins at 3",
+        f"{topic}[1]: expected offsets [1, 5), found a log that begins at 3",
         run=lambda: lake.planned(DAY_2),
     )
     lake.run(DAY_2, accept_loss=True)

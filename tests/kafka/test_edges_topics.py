@@ -75,7 +75,7 @@ def test_records_lost_by_an_added_partition_before_it_was_planned_are_a_loss(
     broker.delete_records(topic, 2, partition=4)
     lake.assert_refused(
         OutsideRetention,
-        f"{topic}[4]: offsets [0, 5) are wanted, the log begins at 2: 2 offsets are gone",
+        f"{topic}[4]: expected offsets [0, 5), found a log that begins at 2: 2 offsets are gone",
         run=lambda: lake.planned(days(1, 2)),
     )
     result = lake.run(days(1, 2), accept_loss=True)

@@ -226,7 +226,7 @@ def test_a_job_file_can_be_imported_without_spark() -> None:
 @pytest.mark.parametrize(
     ("edit", "kind", "message", "hint"),
     [
-        ("digest", "corrupt", "this job was started for 000000", "clear the plan task"),
+        ("digest", "corrupt", "expected digest 000000", "clear the plan task"),
         (
             "job",
             "job_changed",

@@ -151,8 +151,8 @@ def test_replace_pressed_with_a_span_replaces_that_span(buttons: Buttons) -> Non
     ("name", "message"),
     [
         ("inverted", "from=2013-01-03T00:00:00.000Z is not before to=2013-01-02T00:00:00.000Z"),
-        ("replace-without-span", "mode=replace without dates"),
-        ("backfill-span", "were given to a backfill"),
+        ("replace-without-span", "mode=replace is set without dates"),
+        ("backfill-span", "a backfill has the parameters"),
     ],
 )
 def test_impossible_form_is_refused_with_a_message_and_changes_nothing(

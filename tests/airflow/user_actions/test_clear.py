@@ -183,7 +183,7 @@ def test_clear_of_plan_before_the_commit_grants_a_new_plan_of_the_same_interval(
 def test_clear_of_commit_alone_after_a_clear_of_plan_asks_to_clear_stage(
     cleared_before: Repeats,
 ) -> None:
-    assert f"the stage task of this run named no report for {cleared_before.plans[2]}" in (
+    assert f"the stage task of this run returned no report for {cleared_before.plans[2]}" in (
         cleared_before.refused
     )
     assert "clear the stage task with its downstream" in cleared_before.refused

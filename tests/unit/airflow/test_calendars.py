@@ -264,9 +264,7 @@ def test_if_the_first_records_have_expired_the_beginning_must_be_declared(
     small.declared = lambda warehouse: replace(declared(warehouse), begin=begin)
     intervals = [Interval(start=start + n * DAY, end=start + (n + 1) * DAY) for n in range(3)]
     if records is None:
-        with pytest.raises(
-            OutsideRetention, match="begins at offset 1, and holds no record before"
-        ):
+        with pytest.raises(OutsideRetention, match="begins at offset 1, and has no record before"):
             small.plan(intervals[0])
         return
     for interval in intervals:

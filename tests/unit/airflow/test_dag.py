@@ -111,7 +111,7 @@ def test_an_invalid_date_that_the_form_accepts_is_refused_by_the_plan() -> None:
 
 
 def test_once_is_refused_when_the_dag_is_parsed() -> None:
-    with pytest.raises(InvalidPipeline, match=r"@once.*holds no time"):
+    with pytest.raises(InvalidPipeline, match=r"@once.*is empty"):
         dag_of(schedule="@once")
 
 

@@ -214,13 +214,17 @@ def test_a_reference_to_a_kubernetes_secret_may_be_set() -> None:
 )
 def test_a_value_that_is_no_secret_reference_is_refused_and_not_shown(value: str) -> None:
     conf = {"spark.kubernetes.executor.secretKeyRef.AWS_SECRET_ACCESS_KEY": value}
-    with pytest.raises(InvalidPipeline, match="no reference to a Kubernetes secret") as refused:
+    with pytest.raises(
+        InvalidPipeline, match="is not a reference to a Kubernetes secret"
+    ) as refused:
         check_conf(conf)
     assert value not in str(refused.value)
 
 
 @pytest.mark.parametrize("key", ["spark.executorEnv.AWS_ENDPOINT_URL_S3", "spark.archives"])
 def test_a_url_with_a_password_is_refused_and_not_shown(key: str) -> None:
-    with pytest.raises(InvalidPipeline, match="holds a URL with a user or a password") as refused:
+    with pytest.raises(
+        InvalidPipeline, match="contains a URL with a user or a password"
+    ) as refused:
         check_conf({key: "https://me:canary@host/e.tgz#e"})
     assert "canary" not in str(refused.value)

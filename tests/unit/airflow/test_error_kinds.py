@@ -229,7 +229,7 @@ CASES: dict[str, Case] = {
             "2013-01-01T00:00:00.000Z",
             "may still get records until 2032-12-27T00:00:00.000Z",
         ),
-        hint="the task tries again by itself",
+        hint="the task retries by itself",
     ),
     "store_unavailable": Case(
         run=lambda _: Lake(open_store("s3://lake/flights"), counting_runtime()).load_existing(),
@@ -312,7 +312,7 @@ CASES: dict[str, Case] = {
     "outside_retention": Case(
         run=expired,
         message=(
-            "events[1]: offsets [4, 10) are wanted, the log begins at 6",
+            "events[1]: expected offsets [4, 10), found a log that begins at 6",
             "2 offsets are gone",
         ),
         hint="accept_loss=true",
@@ -320,11 +320,11 @@ CASES: dict[str, Case] = {
     "log_damaged": Case(
         run=rewritten,
         message=("events", "the boundary at 2013-01-02T00:00:00.000Z", "epoch 1", "not 0"),
-        hint="ask whoever runs the cluster",
+        hint="ask the operators of the cluster",
     ),
     "report_rejected": Case(
         run=changed_file,
-        message=("memory://memory/attempts/", "has 11 bytes and ETag", "reported were"),
+        message=("memory://memory/attempts/", "bytes and ETag", "found 11 and"),
         hint="clear this run's stage task",
     ),
     "output_refused": Case(

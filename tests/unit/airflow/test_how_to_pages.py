@@ -182,8 +182,8 @@ def test_the_very_first_interval_is_refused_as_documented() -> None:
     small.log.expire(TOPIC, 0, before=1)
     with pytest.raises(errors.OutsideRetention) as refused:
         small.plan(days(1, 2))
-    assert "begins at offset 1, and holds no record before" in refused.value.message
-    assert "`begins at offset 1, and holds no record before ...`" in page(
+    assert "begins at offset 1, and has no record before" in refused.value.message
+    assert "`begins at offset 1, and has no record before ...`" in page(
         "recover-from-lost-retention"
     )
 

@@ -293,7 +293,7 @@ def test_a_job_that_is_no_python_any_more_starts_no_spark(bench: Bench) -> None:
     run = run_of()
     run.execute(bench.task("plan"))
     (bench.folder / bench.pipeline.job).write_bytes(b"x = 'a\x00'")
-    with pytest.raises(AirflowFailException, match=r"is no Python: .*Next: correct the job"):
+    with pytest.raises(AirflowFailException, match=r"is not valid Python: .*Next: correct the job"):
         run.execute(bench.task("stage"))
     assert bench.calls == []
 
@@ -332,7 +332,7 @@ def test_a_job_that_dies_ends_in_one_line_and_is_tried_again_only_if_that_can_he
         assert final in text
         assert "Next: correct the job, deploy it and clear `plan`." in text
     else:
-        assert "Next: its output is in this log, above; the task is tried again by itself." in text
+        assert "Next: read its output above in this log; the task retries by itself." in text
 
 
 @pytest.mark.parametrize("other", ["PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON"])
@@ -360,7 +360,7 @@ def test_commit_takes_only_what_this_runs_stage_named(bench: Bench) -> None:
         bench.lake, bench.log, granted["plan"], attempt="another"
     )  # a complete report that no task named
     run.returned["stage"] = []
-    with pytest.raises(AirflowFailException, match="named no report"):
+    with pytest.raises(AirflowFailException, match="returned no report"):
         run.execute(bench.task("commit"))
 
 

@@ -42,7 +42,7 @@ def result_file(path: Path, value: Any) -> Path:
 def test_errors_to_retry_later_are_retried(kind: type[TallystickError]) -> None:
     with (
         pytest.raises(
-            AirflowException, match=r"seen 1, wanted 2\. This run wants .* Next: wait\."
+            AirflowException, match=r"seen 1, wanted 2\. This run requests .* Next: wait\."
         ) as caught,
         airflow_errors(SPAN),
     ):
@@ -56,7 +56,7 @@ def test_errors_to_retry_later_are_retried(kind: type[TallystickError]) -> None:
 def test_superseded_and_action_required_are_not_retried(kind: type[TallystickError]) -> None:
     with (
         pytest.raises(
-            AirflowFailException, match=r"seen 1, wanted 2\. This run wants .* Next: decide\."
+            AirflowFailException, match=r"seen 1, wanted 2\. This run requests .* Next: decide\."
         ),
         airflow_errors(SPAN),
     ):

@@ -44,7 +44,7 @@ def test_a_commit_warns_about_intervals_that_it_makes_stale_and_a_refresh_replac
     bench_with_lookback.run_all(daily(2))
     bench_with_lookback.run_all(daily(1))
     shown = " ".join(warnings())
-    assert shown.startswith("stale, for ")
+    assert shown.startswith("stale, because ")
     assert "[2013-01-02T00:00:00.000Z, 2013-01-03T00:00:00.000Z)" in shown
     assert "[2013-01-03T00:00:00.000Z, 2013-01-04T00:00:00.000Z)" in shown
     assert "one run with mode=refresh replaces them" in shown

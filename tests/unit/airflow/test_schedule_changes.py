@@ -130,7 +130,7 @@ def test_an_hour_cannot_be_replaced_out_of_a_day_that_was_committed_whole() -> N
     small = lake_of(whole(48))
     ran(small, [hours(0, 24)])
     dates = {"from": "2013-01-01T05:00", "to": "2013-01-01T06:00"}
-    with pytest.raises(InvalidRequest, match="cuts through the committed interval") as refused:
+    with pytest.raises(InvalidRequest, match="splits the committed interval") as refused:
         small.plan(hours(5, 6), run="manual", mode="replace", **dates)
     assert "2013-01-01T00:00:00.000Z or to 2013-01-02T00:00:00.000Z" in refused.value.hint
 

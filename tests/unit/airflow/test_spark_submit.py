@@ -99,7 +99,7 @@ def test_unknown_masters_are_refused(
     master: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     connection(monkeypatch, host=master)
-    with pytest.raises(SettingsError, match="has the master"):
+    with pytest.raises(SettingsError, match="is not supported"):
         hook(tmp_path)
 
 

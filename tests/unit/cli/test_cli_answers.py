@@ -116,7 +116,7 @@ def test_status_shows_grants_that_ended_without_a_commit(lake: SmallLake) -> Non
     assert tally("release", LAKE, "--from", "2013-01-01", "--to", "2013-01-02").exit_code == 0
     output = tally("status", LAKE).stdout
     assert (
-        "Grants that ended without a commit (taken over, released, refused, or wished anew):"
+        "Grants that ended without a commit (taken over, released, refused, or requested again):"
         in output
     )
     assert "2013-01-01 to 2013-01-02: 1, of small / manual__2" in output
@@ -138,7 +138,10 @@ def test_status_shows_replacements_that_hold_fewer_records(lake: SmallLake) -> N
         partition.records[0] = replace(partition.records[0], kind="absent")
     lake.run(days(1, 2), run="manual__c", accept_compaction=True, mode="replace")
     output = tally("status", LAKE).stdout
-    assert "FEWER: replaced by less than was there, and an operator accepted that:" in output
+    assert (
+        "FEWER: replaced by fewer records and dead letters, and an operator accepted that:"
+        in output
+    )
     assert "2013-01-01 to 2013-01-02: 5 of 7 records and dead letters" in output
     (replacement,) = tally_json("status", LAKE)["fewer"]
     assert (replacement["before"], replacement["now"]) == (7, 5)
@@ -167,7 +170,10 @@ def test_verify_prints_one_line_per_check_and_the_verdict(lake: SmallLake) -> No
     assert [name for _, name in heads] == [
         *("chain", "tiling", "accounts", "objects", "tables", "columns", "lineage")
     ]
-    assert f"Proven: small at {LAKE}, version 11. Rows were not read: --deep does." in output
+    assert (
+        f"Proven: small at {LAKE}, version 11. Rows were not read; use --deep to read them."
+        in output
+    )
 
 
 def test_verify_exits_with_1_and_prints_the_first_counter_example(lake: SmallLake) -> None:

@@ -17,8 +17,8 @@ def test_without_delete_it_reports_and_changes_nothing(lake: SmallLake) -> None:
     result = tally("gc", LAKE, "--reader-grace", "0s")
     assert result.exit_code == 0
     assert objects(lake) == before
-    assert "a dry run: nothing was changed" in " ".join(result.stdout.split())
-    assert "would go with --delete" in result.stdout
+    assert "dry run: nothing was changed" in " ".join(result.stdout.split())
+    assert "would be deleted with --delete" in result.stdout
     assert "ledger pages" in result.stdout
     assert too_wide(result.stdout) == []
 

@@ -217,7 +217,7 @@ def test_the_connection_is_the_plans_unless_one_is_named(lake: SmallLake, kafka:
 
 
 def test_kafka_is_not_contacted_with_no_kafka(lake: SmallLake, kafka: list[str]) -> None:
-    assert "lag not asked for" in output_of("status", LAKE, "--no-kafka")
+    assert "lag not requested" in output_of("status", LAKE, "--no-kafka")
     assert tally_json("status", LAKE, "--no-kafka")["lag"] is None
     assert kafka == []
 
@@ -261,7 +261,7 @@ def test_a_lag_request_that_hangs_ends_at_its_limit(lake: SmallLake) -> None:
     finally:
         released.set()
     assert isinstance(found.error, KafkaUnavailable)
-    assert "has not answered within 0.05 s" in str(found.error)
+    assert "did not answer within 0.05 s" in str(found.error)
 
 
 def test_a_defect_in_the_lag_request_is_raised(lake: SmallLake) -> None:

@@ -50,7 +50,7 @@ def test_release_frees_an_interval_and_a_repeat_is_refused(
     assert too_wide(result.stdout) == []
     again = tally("release", LAKE, *DAY_6)
     assert again.exit_code == 77
-    assert "is not granted to anybody" in " ".join(again.stderr.split())
+    assert "is not granted to any run" in " ".join(again.stderr.split())
     assert tally_json("status", LAKE)["grants"] == []
 
 
@@ -82,8 +82,11 @@ def test_show_prints_each_kind_of_object(lake: SmallLake, prefix: str, whole: bo
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("tables/events/x", LAKE), "is no key of an object that can be shown"),
-        (("s3://bucket/elsewhere/x.json",), "names no object that tallystick writes"),
+        (("tables/events/x", LAKE), "is not the key of an object that can be shown"),
+        (
+            ("s3://bucket/elsewhere/x.json",),
+            "is not the address of an object that tallystick writes",
+        ),
         (("plans/none.json", LAKE), "there is no memory://cli-lake/plans/none.json"),
     ],
 )
@@ -168,7 +171,7 @@ def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
     lake.job = b"version 3"
     lake.plan(days(2, 3), clear=2)
     output = tally("release", LAKE, "--from", "2013-01-02", "--to", "2013-01-03").stdout
-    assert "its committed rows stay" in " ".join(output.split())
+    assert "its committed rows remain" in " ".join(output.split())
     assert keys.ROOT in lake.keys("root")
 
 
@@ -181,16 +184,19 @@ def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
         (["plan", "--from", "1969-12-31", "--to", "2013-01-01"], "before 1970"),
         (
             ["plan", "--replace", "--from", "2013-01-01T12:00", "--to", "2013-01-03"],
-            "cuts through the committed interval [2013-01-01T00:00:00.000Z,",
+            "splits the committed interval [2013-01-01T00:00:00.000Z,",
         ),
         (["sql", "select 1", "--format", "xml"], "format 'xml' is not known"),
-        (["sql", "select nowhere from events"], "DuckDB refused the question"),
+        (["sql", "select nowhere from events"], "DuckDB refused the statement"),
         (["sql", "select '{"], "not understood"),
         (["sql", ""], "the statement is empty"),
         (["sql", "drop table events"], "the statement is DROP"),
         (["tables", "--as-of", "99"], "has no version 99; it is at version"),
-        (["show", "nowhere.json"], "'nowhere.json' is no key of an object that can be shown"),
-        (["show", "https://example.com/x"], "names no object that tallystick writes"),
+        (["show", "nowhere.json"], "'nowhere.json' is not the key of an object that can be shown"),
+        (
+            ["show", "https://example.com/x"],
+            "is not the address of an object that tallystick writes",
+        ),
         (["show", "commits/x.json"], "there is no memory://cli-lake/commits/x.json"),
     ],
 )

@@ -72,7 +72,7 @@ def test_publish_sends_what_is_pending_and_a_repeat_finds_nothing(folder: Path) 
     )
     assert too_wide(result.stdout) == []
     assert len(list(folder.glob("*.jsonl"))) == 2
-    assert "Outputs lack nothing." in tally("publish", LAKE, "--pipeline", file).stdout
+    assert "Nothing is pending." in tally("publish", LAKE, "--pipeline", file).stdout
     assert "PENDING" not in tally("status", LAKE).stdout
 
 
@@ -100,7 +100,7 @@ def test_a_failed_output_is_reported_and_sets_the_exit_code(folder: Path) -> Non
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "is no Python file"),
+        (None, "is not a Python file"),
         ("1/0", "cannot be loaded: ZeroDivisionError"),
         ("x = 1", "declares no pipeline named 'small'"),
     ],

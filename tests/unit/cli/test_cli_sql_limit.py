@@ -92,7 +92,7 @@ def test_the_command_exits_with_77_and_the_error_as_json(empty: SmallLake) -> No
     assert result.stdout == ""
     error = json.loads(result.stderr)["error"]
     assert error["kind"] == "invalid_request"
-    assert error["message"] == "the question took longer than 1 second, and was ended."
+    assert error["message"] == "the statement took longer than 1 second, and was cancelled."
 
 
 @pytest.mark.parametrize("timeout", ["never", "1s", "5m", "99999d"])
@@ -133,6 +133,6 @@ def test_a_query_that_needs_too_much_memory_is_refused(
 
     monkeypatch.setattr(sql, "_nothing_to_read", small)
     query = "select max(a) from (from range(5000000) t(a) order by hash(a))"
-    with pytest.raises(InvalidRequest, match="needs more memory than DuckDB takes") as refused:
+    with pytest.raises(InvalidRequest, match="needs more memory than DuckDB may use") as refused:
         sql.answer(empty.lake, query, form="table", timeout=None)
     assert "80 %" in refused.value.hint

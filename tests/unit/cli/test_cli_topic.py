@@ -128,13 +128,19 @@ def test_the_end_of_the_old_topic_is_read_from_the_old_cluster(recreated: SmallL
     ("words", "message"),
     [
         (CONFIRM, "nobody has said where the old topic events ended"),
-        (("--old-end", "unknown", "--confirm", "topic-id-1"), "topic-id-1 was confirmed"),
-        (("--old-end", "0=1", *CONFIRM), "is said to end at offset 1"),
-        (("--old-end", "0=x"), "--old-end is 0=x"),
-        (("--old-end", "0=1", "--old-end", "unknown"), "--old-end is 0=1 unknown"),
-        (("--old-end", "0=1", "--old-end", "0=2"), "--old-end is 0=1 0=2"),
-        (("--old-end", f"0={2**63}"), f"--old-end is 0={2**63}"),
-        (("--old-end", "0=1", "--old-kafka", "old"), "both say where the old topic ended"),
+        (("--old-end", "unknown", "--confirm", "topic-id-1"), "expected id topic-id-1 (confirmed)"),
+        (("--old-end", "0=1", *CONFIRM), "found 1."),
+        (("--old-end", "0=x"), "--old-end: expected offsets by partition, found 0=x"),
+        (
+            ("--old-end", "0=1", "--old-end", "unknown"),
+            "--old-end: expected offsets by partition, found 0=1 unknown",
+        ),
+        (
+            ("--old-end", "0=1", "--old-end", "0=2"),
+            "--old-end: expected offsets by partition, found 0=1 0=2",
+        ),
+        (("--old-end", f"0={2**63}"), f"--old-end: expected offsets by partition, found 0={2**63}"),
+        (("--old-end", "0=1", "--old-kafka", "old"), "both set the ends of the old topic"),
     ],
 )
 def test_unclear_options_are_refused_and_change_nothing(

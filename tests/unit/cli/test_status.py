@@ -292,7 +292,7 @@ def test_a_log_with_a_missing_record_is_an_error() -> None:
     small = good_lake()
     small.store.delete([small.keys("commits/")[2]])
     with pytest.raises(
-        Corrupt, match="the chain of commits names this record, and it is not there"
+        Corrupt, match="the chain of commits names this record, and it does not exist"
     ):
         read_log(small.lake, limit=100)
 

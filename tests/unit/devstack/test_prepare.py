@@ -26,7 +26,7 @@ def test_a_failed_archive_is_reported_and_the_rest_is_prepared(
     assert sorted(done) == ["Kafka", "Spark", "broker", "decoders"]
     printed = capsys.readouterr().err
     archived = (
-        "Kafka's classes: archived\nSpark's classes: not archived, it will start more slowly: "
+        "Kafka's classes: archived\nSpark's classes: not archived, so it starts more slowly: "
     )
     assert f"{archived}[Errno 28] No space left on device\n" in printed
 

@@ -72,7 +72,9 @@ def test_a_download_of_kafka_is_reported_before_it_begins(
     reported: list[str] = []
     stack.start(reported.append)
     at = reported.index("kafka: starting") + 1
-    assert reported[at].startswith("kafka: up" if there else "kafka: fetching its jars"), reported
+    assert reported[at].startswith("kafka: up" if there else "kafka: downloading its jars"), (
+        reported
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,7 @@ def test_a_part_that_cannot_be_restarted_fails_and_the_others_run_on(
     assert servers[name].starts == 1 + 3
     assert states(stack) == {part: "failed" if part == name else "running" for part in PARTS}
     assert f"{name}: {error}" in reported
-    assert reported[-1] == f"{name}: given up after 3 restarts; the other parts run on"
+    assert reported[-1] == f"{name}: failed after 3 restarts; the other parts continue to run"
 
 
 def _no_bucket(stack: LocalStack, fault: Callable[[str], None]) -> None:

@@ -81,7 +81,7 @@ def test_a_socket_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     mine.mkdir()
     server.socket_dir.symlink_to(mine)
     try:
-        with pytest.raises(SettingsError, match="belongs to somebody else"):
+        with pytest.raises(SettingsError, match="belongs to another user"):
             server.start()
     finally:
         server.socket_dir.unlink()

@@ -56,7 +56,7 @@ def test_a_worker_that_does_not_register_is_an_error_with_its_last_lines(
     monkeypatch.setattr(FakeChild, "registers", False)
     died: Any = cluster.workers[1]
     died.alive = False
-    with pytest.raises(SettingsError, match=r"worker 1 being registered .*\nretrying"):
+    with pytest.raises(SettingsError, match=r"the registration of worker 1 .*\nretrying"):
         cluster.start()
 
 

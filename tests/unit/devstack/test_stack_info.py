@@ -119,7 +119,7 @@ def test_a_second_supervisor_is_refused_with_the_first_ones_id_until_that_one_is
         assert process.stdout.readline() == b"held\n"
         assert supervisor_pid(tmp_path) == process.pid
         with (
-            pytest.raises(SettingsError, match=rf"Another stack runs .*process {process.pid}"),
+            pytest.raises(SettingsError, match=rf"another stack runs .*process {process.pid}"),
             supervisor_lock(tmp_path),
         ):
             pass
@@ -147,6 +147,6 @@ def test_parts_start_in_a_fixed_order_and_airflow_includes_its_database(
 @pytest.mark.parametrize("requested", [{"redis"}, set()])
 def test_unknown_parts_are_named_with_the_known_ones(requested: set[str]) -> None:
     with pytest.raises(
-        InvalidRequest, match=r"is no part of the stack.*kafka, s3, postgres, spark, airflow"
+        InvalidRequest, match=r"expected parts of the stack.*kafka, s3, postgres, spark, airflow"
     ):
         parts_to_start(requested)

@@ -32,7 +32,7 @@ def test_the_second_of_two_simultaneous_ups_leaves_the_stack_of_the_first_alone(
     # The second call checks before the supervisor of the first has the lock.
     monkeypatch.setattr(stack, "supervisor_pid", lambda _: None)
     with pytest.raises(
-        SettingsError, match=rf"Another stack runs in .*process {winner.supervisor_pid}"
+        SettingsError, match=rf"another stack runs in .*process {winner.supervisor_pid}"
     ):
         up(tmp_path, project_dir=tmp_path, parts={"s3"}, report=lambda _: None)
     monkeypatch.undo()

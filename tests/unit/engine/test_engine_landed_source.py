@@ -78,5 +78,5 @@ def test_another_topic_path_or_digest_is_refused(ref: LandedRef) -> None:
     with pytest.raises(Corrupt, match="has not the digest"):
         LandedSource({"path": changed, "topic": "clicks"}).schema()
     for path in ("", "s3://b/x", str(ref).replace("try-1", ".."), str(ref)[:-1]):
-        with pytest.raises(InvalidRequest, match="names no landed records"):
+        with pytest.raises(InvalidRequest, match="expected a path of landed records"):
             LandedSource({"path": path, "topic": "clicks"}).schema()

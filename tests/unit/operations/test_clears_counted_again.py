@@ -68,9 +68,9 @@ def test_a_retry_of_plan_after_a_release_names_the_gap_and_a_clear_fills_it() ->
     assert [p.interval for p in first.intervals] == [DAY_1, DAY_3]
     release(small.lake, DAY_3)
     version = small.lake.load_existing().root.version
-    with pytest.raises(Superseded, match="clear this run's plan task, which plans it") as caught:
+    with pytest.raises(Superseded, match="clear this run's plan task to plan it") as caught:
         small.plan(days(1, 4), run=RUN)
-    assert f"{DAY_3} of {days(1, 4)} is granted to no run any more" in str(caught.value)
+    assert f"{DAY_3} of {days(1, 4)} is no longer granted to any run" in str(caught.value)
     assert small.lake.load_existing().root.version == version
     cleared = small.plan(days(1, 4), run=RUN, clear=1)
     assert [p.interval for p in cleared.intervals] == [DAY_1, DAY_3]

@@ -154,7 +154,7 @@ def test_a_swap_that_finds_the_root_missing_raises_root_vanished(staged: Staged)
         (
             lambda root: root["topics"]["events"].update(topic_id="another"),
             IdentityChanged,
-            ("says id topic-id-1 in", "the lake id another in"),
+            ("expected id topic-id-1 in", "found id another in"),
         ),
         (
             lambda root: root["topics"]["events"].update(cluster_id="elsewhere"),

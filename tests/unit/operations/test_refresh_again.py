@@ -89,7 +89,7 @@ def test_a_refresh_that_can_replace_nothing_withdraws_its_grants_and_names_an_al
     expire(small, before=5)
     with pytest.raises(OutsideRetention) as refused:
         refresh(small, 1)
-    assert "mode=replace, accept_loss=true" in refused.value.hint
+    assert "mode=replace and accept_loss=true" in refused.value.hint
     assert granted(small) == []
 
 

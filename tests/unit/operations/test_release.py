@@ -59,9 +59,9 @@ def test_a_released_replacement_leaves_the_rows() -> None:
 @pytest.mark.parametrize(
     ("first", "last", "message"),
     [
-        (4, 5, "is not granted to anybody"),
-        (1, 2, "is not granted to anybody"),
-        (5, 7, "which shares time with it"),
+        (4, 5, "is not granted to any run"),
+        (1, 2, "is not granted to any run"),
+        (5, 7, "no grant for exactly"),
     ],
 )
 def test_an_interval_without_a_grant_is_not_released(first: int, last: int, message: str) -> None:
@@ -115,7 +115,7 @@ def test_a_grant_that_is_committed_first_is_not_reported_as_released() -> None:
             return small.store.replace(key, body, expected=expected)
 
     store: Any = CommitsFirst()
-    with pytest.raises(InvalidRequest, match="is not granted to anybody"):
+    with pytest.raises(InvalidRequest, match="is not granted to any run"):
         release(Lake(store, small.runtime, proven=True), DAY_6)
     entry = entry_of(small, 6)
     assert entry is not None
@@ -146,5 +146,5 @@ def test_a_preview_of_a_replacement_and_a_take_over() -> None:
     assert [p.what for p in found.parts] == ["plan", "replace", "cancel", "plan"]
     noon = days(1, 2).start.replace(hour=12)
     half = Interval(start=noon, end=days(1, 2).end)
-    with pytest.raises(InvalidRequest, match="cuts through the committed interval"):
+    with pytest.raises(InvalidRequest, match="splits the committed interval"):
         preview(small.lake, half, replace=True)

@@ -116,7 +116,7 @@ def test_an_unavailable_store_is_never_reached(inner: MemoryStore) -> None:
         lambda: store.create("a", b"x"),
         lambda: store.replace("a", b"x", expected=ETag('"1"')),
     ):
-        with pytest.raises(StoreUnavailable, match="was made to fail"):
+        with pytest.raises(StoreUnavailable, match="fails by injection"):
             call()
     assert [call.verb for call in store.calls] == ["get", "list", "delete", "create", "replace"]
     assert [*inner.list("")] == []

@@ -69,7 +69,7 @@ def test_expired_records_are_outside_retention(small: SmallLake) -> None:
 def test_another_history_before_a_known_boundary_is_damage(small: SmallLake) -> None:
     small.run(days(1, 2))
     small.log.rewrite(TOPIC, 0, start=1)
-    with pytest.raises(LogDamaged, match="no longer holds the history"):
+    with pytest.raises(LogDamaged, match="no longer has the history"):
         small.plan(days(2, 3))
 
 

@@ -220,7 +220,7 @@ class Marking:
         if record is None:
             raise Corrupt(
                 f"{self.lake.where(key)} is gone, and the ledger or the chain of commits names it.",
-                hint="gc deleted nothing. Find out what deleted the object, and restore it from a bucket version.",
+                hint="nothing was deleted. Find out what deleted the object, and restore it from a bucket version.",
             )
         return record
 

@@ -111,7 +111,7 @@ DAMAGES = {
         where="ledger/",
         message="the page cannot be read",
         expected="a readable page",
-        found="it is not there",
+        found="it does not exist",
     ),
     "a page is of a newer format": Damage(
         do=lambda s: s.change(s.page(), lambda page: page.update(format="tallystick.page/3")),
@@ -129,7 +129,7 @@ DAMAGES = {
         where="commits/000000000010-",
         message="the record is named by root.json",
         expected="a record",
-        found="it is not there",
+        found="it does not exist",
     ),
     "a record in the middle is deleted": Damage(
         do=lambda s: _delete(s, _records(s)[2]),
@@ -138,7 +138,7 @@ DAMAGES = {
         where="commits/000000000007-",
         message="the record is named by commits/000000000008-",
         expected="a record",
-        found="it is not there",
+        found="it does not exist",
     ),
     "a record leaves out its parent": Damage(
         do=_skip_a_commit,
@@ -300,7 +300,7 @@ DAMAGES = {
         where=f"plans/{days(1, 2).part}/",
         message="the plan cannot be read",
         expected="a readable plan",
-        found="it is not there",
+        found="it does not exist",
     ),
     "a granted plan is deleted": Damage(
         do=lambda s: _delete(s, s.keys(f"plans/{days(6, 7).part}/")[0]),
@@ -309,7 +309,7 @@ DAMAGES = {
         where=f"plans/{days(6, 7).part}/",
         message="the granted plan cannot be read",
         expected="a readable granted plan",
-        found="it is not there",
+        found="it does not exist",
     ),
     "a plan is changed": Damage(
         do=lambda s: s.change(
@@ -329,7 +329,7 @@ DAMAGES = {
         where=f"attempts/{days(1, 2).part}/",
         message="the report cannot be read",
         expected="a readable report",
-        found="it is not there",
+        found="it does not exist",
     ),
 }
 
