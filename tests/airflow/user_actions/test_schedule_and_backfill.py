@@ -345,8 +345,8 @@ def test_cut_through_an_interval_is_refused_with_the_two_nearest_boundaries(
     triggered: Triggered,
 ) -> None:
     log = triggered.after.driver.log("cut", "plan")
-    assert "cuts through the committed interval [2013-01-03T00:00:00.000Z" in log
-    assert "move the cut to 2013-01-03T00:00:00.000Z or to 2013-01-04T00:00:00.000Z" in log
+    assert "splits the committed interval [2013-01-03T00:00:00.000Z" in log
+    assert "move that end to 2013-01-03T00:00:00.000Z or to 2013-01-04T00:00:00.000Z" in log
     assert triggered.after.generations[1] == 1
 
 

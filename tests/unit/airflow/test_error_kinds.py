@@ -43,7 +43,7 @@ from tallystick.outputs.kafka import KafkaOutput
 from tallystick.outputs.kafka.topic import KafkaTopic
 from tallystick.pipeline import Column, Pipeline
 from tallystick.spark.outcome import error_from, error_json, exit_code, write_error
-from tallystick.spark.stage import caught
+from tallystick.spark.stage import run_or_error
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
@@ -180,7 +180,7 @@ def onto_a_full_disk() -> None:
 
 def error_of_a_task(work: Callable[[], None]) -> None:
     """Raise the error that the last try of a Spark task returns to its driver."""
-    _, answer = caught(work, 1)
+    _, answer = run_or_error(work, 1)
     raise error_from(json.loads(answer or ""))
 
 

@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import (
 from support.fakes import stage
 from support.small_lake import day, days
 from tallystick.airflow.dag import asset_of
-from tallystick.airflow.operators import PlanOperator, again_at
+from tallystick.airflow.operators import PlanOperator, next_try_at
 from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.lake import Lake
@@ -236,9 +236,9 @@ def test_plan_waits_for_an_open_transaction_without_a_retry(
 def test_lateness_is_waited_for_to_its_end(tmp_path: Path) -> None:
     late = Bench(tmp_path, lateness=timedelta(hours=2)).pipeline
     dates = RunDates(data_interval=days(1, 2), run_after=day(2))
-    assert again_at(late, dates, day(2)) == day(2) + timedelta(hours=2)
-    assert again_at(late, dates, day(3)) > day(3)
-    assert again_at(late, RunDates(data_interval=None, run_after=day(2)), day(2)) > day(2)
+    assert next_try_at(late, dates, day(2)) == day(2) + timedelta(hours=2)
+    assert next_try_at(late, dates, day(3)) > day(3)
+    assert next_try_at(late, RunDates(data_interval=None, run_after=day(2)), day(2)) > day(2)
 
 
 def test_missing_job_fails_the_plan(bench: Bench) -> None:
@@ -460,14 +460,14 @@ def test_a_plan_that_is_gone_before_its_task_ends_is_named(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lifecycle rule or a person may delete the plan between the grant and the read of the granted plan."""
-    planned = PlanOperator.ask
+    planned = PlanOperator.plan_run
 
     def delete_plans(task: PlanOperator, lake: Lake, request: PlanRequest) -> PlanResult:
         found = planned(task, lake, request)
         lake.store.delete([granted.plan for granted in found.intervals])
         return found
 
-    monkeypatch.setattr(PlanOperator, "ask", delete_plans)
+    monkeypatch.setattr(PlanOperator, "plan_run", delete_plans)
     run = run_of()
     with pytest.raises(
         AirflowFailException, match=r"/plans/.* was granted at version 2 and is not"

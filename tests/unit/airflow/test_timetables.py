@@ -138,7 +138,7 @@ def test_a_length_that_advances_only_once_is_refused() -> None:
 
 
 def test_a_text_that_is_no_cron_expression_is_refused_when_the_dag_is_parsed() -> None:
-    with pytest.raises(InvalidPipeline, match="schedule='every day' is no cron expression"):
+    with pytest.raises(InvalidPipeline, match="schedule='every day' is not a cron expression"):
         dag_of("every day")
 
 
@@ -160,7 +160,7 @@ def test_zone_of_a_timetable_stays() -> None:
 
 def test_end_of_a_schedule_that_cannot_hold_it_is_refused() -> None:
     for schedule in (CronTriggerTimetable("@daily", timezone="UTC"), Asset("s3://lake/x")):
-        with pytest.raises(InvalidPipeline, match="leave all tasks out of each run by hand"):
+        with pytest.raises(InvalidPipeline, match="leave all tasks out of each manual run"):
             dag_of(schedule, end_date=LAST)
     assert stored(dag_of(Asset("s3://lake/x"))).start_date is None
     assert stored(dag_of(CronTriggerTimetable("@daily", timezone="UTC"))).start_date == FIRST
@@ -168,5 +168,5 @@ def test_end_of_a_schedule_that_cannot_hold_it_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["start_date", "end_date"])
 def test_dates_in_default_args_are_refused(name: str) -> None:
-    with pytest.raises(InvalidPipeline, match=f"default_args holds '{name}'"):
+    with pytest.raises(InvalidPipeline, match=f"default_args contains '{name}'"):
         dag_of("@daily", default_args={name: FIRST})
