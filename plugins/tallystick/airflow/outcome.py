@@ -25,7 +25,7 @@ from tallystick.format.plan import Plan
 
 log = logging.getLogger(__name__)
 
-WHEN_A_TASK_SAYS = "docs/how-to/when-a-task-says.md"
+WHEN_A_TASK_FAILS = "docs/how-to/when-a-task-fails.md"
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def error_lines(error: TallystickError) -> Iterator[str]:
     """Yield the log lines of an error: its kind and message, the next step, and a link to the documentation."""
     yield f"{error.kind}: {error.message}"
     yield f"Next: {error.hint}"
-    yield f"More: {WHEN_A_TASK_SAYS}#{error.kind}"
+    yield f"More: {WHEN_A_TASK_FAILS}#{error.kind}"
 
 
 def with_span(error: TallystickError, span: str) -> TallystickError:

@@ -365,7 +365,7 @@ def test_page_of_a_failed_run_shows_the_error_and_the_next_step(triggered: Trigg
     assert isinstance(error, dict)
     assert error["kind"] == "invalid_request"
     assert error["hint"] in note
-    assert "when-a-task-says.md#invalid_request" in driver.log("mistyped", "plan")
+    assert "when-a-task-fails.md#invalid_request" in driver.log("mistyped", "plan")
 
 
 def test_every_offset_is_accounted_for_once(triggered: Triggered) -> None:

@@ -429,7 +429,7 @@ def test_a_task_ends_as_documented_and_its_log_has_the_whole_error_in_lines_that
     assert ended.value.__cause__ is None
     lines = [r.getMessage() for r in caplog.records]
     assert [line for line in lines if len(line) > WIDTH_MAX and " " in line.strip()] == []
-    more = f"More: docs/how-to/when-a-task-says.md#{raised.kind}"
+    more = f"More: docs/how-to/when-a-task-fails.md#{raised.kind}"
     assert " ".join(line.strip() for line in lines) == f"{raised.kind}: {text} {more}"
     # The same error, raised inside the Spark job.
     write_error(str(tmp_path / "result.json"), raised)

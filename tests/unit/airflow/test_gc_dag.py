@@ -67,7 +67,7 @@ def test_a_dry_run_counts_what_the_next_run_deletes(
     assert real["objects"] == len(before - set(lake.keys("")))
     # The small lake has a grant that was planned in 2024: it is cancelled, and its owner is named.
     assert (
-        "gave up the grant of [2013-01-06T00:00:00.000Z, 2013-01-07T00:00:00.000Z)"
+        "cancelled the grant of [2013-01-06T00:00:00.000Z, 2013-01-07T00:00:00.000Z)"
         in capsys.readouterr().out
     )
     assert execute(dag_of(), delete=True)["objects"] == 0

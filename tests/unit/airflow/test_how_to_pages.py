@@ -273,11 +273,11 @@ def test_every_operators_page_is_followed_and_linked() -> None:
     assert followed >= PAGES
     index = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
     assert [
-        name for name in (*PAGES, "when-a-task-says") if f"docs/how-to/{name}.md" not in index
+        name for name in (*PAGES, "when-a-task-fails") if f"docs/how-to/{name}.md" not in index
     ] == []
 
 
-# ---------------------------------------------------------------- when a task says
+# ---------------------------------------------------------------- when a task fails
 
 
 def kinds() -> dict[str, type[TallystickError]]:
@@ -288,7 +288,7 @@ def kinds() -> dict[str, type[TallystickError]]:
 
 
 def entries() -> dict[str, str]:
-    parts = re.split(r"^### ", page("when-a-task-says"), flags=re.MULTILINE)[1:]
+    parts = re.split(r"^### ", page("when-a-task-fails"), flags=re.MULTILINE)[1:]
     found = {re.match(r"`(\w+)`\n", part): part for part in parts}
     assert None not in found, "an entry is a kind"
     assert len(found) == len(parts)
@@ -306,7 +306,7 @@ def test_each_entry_has_what_to_look_at_what_to_press_and_a_link_to_the_referenc
         assert f"### `{name}` ({class_name})\n" in reference
         assert f"(../reference/errors.md#{name}-{class_name.lower()})" in entry
         assert entry.count("**Look at:** ") == entry.count("**Press:** ") == 1
-    assert "(../how-to/when-a-task-says.md)" in reference
+    assert "(../how-to/when-a-task-fails.md)" in reference
 
 
 def test_the_pages_example_is_the_error_of_a_task() -> None:
@@ -315,7 +315,7 @@ def test_the_pages_example_is_the_error_of_a_task() -> None:
     small.declared = narrower
     with pytest.raises(AirflowFailException) as ended, airflow_errors(str(days(2, 3))):
         small.plan(days(2, 3))
-    assert fenced("when-a-task-says", "text") == [f"schema_changed: {ended.value}\n"]
+    assert fenced("when-a-task-fails", "text") == [f"schema_changed: {ended.value}\n"]
 
 
 def narrower(warehouse: str) -> Pipeline:
@@ -325,6 +325,6 @@ def narrower(warehouse: str) -> Pipeline:
 
 
 def test_links_between_pages_resolve() -> None:
-    for name in (*PAGES, "when-a-task-says"):
+    for name in (*PAGES, "when-a-task-fails"):
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page(name)):
             assert (DOCS / "how-to" / target).resolve().is_file(), (name, target)

@@ -40,7 +40,7 @@ def test_cancelled_grants_are_reported_with_their_owner(lake: SmallLake) -> None
         "gc", LAKE
     )  # it was planned more than seven days ago, the default of --cancel-after
     assert "2013-01-06 to 2013-01-07 to small / scheduled" in " ".join(result.stdout.split())
-    assert "would be given up; a gap is left" in " ".join(result.stdout.split())
+    assert "would be cancelled; a gap remains" in " ".join(result.stdout.split())
     report = tally_json("gc", LAKE, "--delete")
     assert [(c["from"], c["committed"]) for c in report["cancelled"]] == [
         ("2013-01-06T00:00:00.000Z", False)
