@@ -169,7 +169,7 @@ class StoreContract:
         store.delete(iter(["a"]))
         assert [line.key for line in store.list("")] == ["b"]
 
-    def test_a_listing_tells_size_etag_and_time(self, store: Store) -> None:
+    def test_a_listing_contains_size_etag_and_time(self, store: Store) -> None:
         etag = applied(store.create("a/b", b"four"))
         (line,) = store.list("a/")
         assert (line.key, line.size_bytes, line.etag) == ("a/b", 4, etag)
@@ -183,7 +183,7 @@ class StoreContract:
         assert [line.key for line in store.list("")] == ["a-", "a/1", "a/b/2", "ab/3", "b/4"]
         assert [line.key for line in store.list("c")] == []
 
-    def test_an_object_beside_a_folder_of_its_name(self, store: Store) -> None:
+    def test_an_object_next_to_a_folder_of_its_name(self, store: Store) -> None:
         """Check keys `a` and `a/1`. A store over a file system cannot have both, and no lake has such keys."""
         applied(store.create("a", b"x"))
         applied(store.create("a/1", b"y"))
@@ -275,12 +275,12 @@ class StoreRaceContract:
         assert sum(tally.acked for tally in done) == self.incrementers * self.increments
 
     def test_what_was_acknowledged_is_listed_at_once(self, store: Store) -> None:
-        def create_and_look(number: int) -> bool:
+        def create_and_list(number: int) -> bool:
             applied(store.create(f"fresh/{number:04d}", b"x"))
             return f"fresh/{number:04d}" in [line.key for line in store.list("fresh/")]
 
         with ThreadPoolExecutor(4) as pool:
-            assert all(pool.map(create_and_look, range(40)))
+            assert all(pool.map(create_and_list, range(40)))
 
 
 def applied(outcome: Outcome) -> ETag:

@@ -42,15 +42,15 @@ def binary() -> Path:
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tallystick"
     caches.mkdir(parents=True, exist_ok=True)
-    wanted = caches / f"versitygw-{VERSION}"
+    program = caches / f"versitygw-{VERSION}"
     with (caches / "versitygw.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not wanted.exists():
-            _build(caches, wanted)
-    return wanted
+        if not program.exists():
+            _build(caches, program)
+    return program
 
 
-def _build(caches: Path, wanted: Path) -> None:
+def _build(caches: Path, program: Path) -> None:
     found = go()
     if found is None:
         raise RuntimeError("there is no go on PATH")
@@ -63,7 +63,7 @@ def _build(caches: Path, wanted: Path) -> None:
             deadline_s=_BUILD_S,
             env={**os.environ, "GOBIN": scratch, "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"},
         )
-        (Path(scratch) / "versitygw").rename(wanted)
+        (Path(scratch) / "versitygw").rename(program)
 
 
 @contextmanager

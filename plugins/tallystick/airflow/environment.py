@@ -165,5 +165,5 @@ def is_local(master: str) -> bool:
 
 def own_spark_submit() -> str | None:
     """Return the spark-submit in the folder of this Python, which starts the same pyspark; None if there is none."""
-    beside = Path(sys.executable).with_name("spark-submit")
-    return str(beside) if beside.exists() else None
+    installed = Path(sys.executable).with_name("spark-submit")
+    return str(installed) if installed.exists() else None

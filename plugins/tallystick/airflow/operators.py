@@ -53,7 +53,7 @@ from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
 
 PLAN, STAGE, COMMIT, PUBLISH = "plan", "stage", "commit", "publish"
-NOT_YET_AGAIN = timedelta(seconds=20)
+NOT_YET_RETRY = timedelta(seconds=20)
 
 
 def open_lake(pipeline: Pipeline) -> Lake:
@@ -140,7 +140,7 @@ class PlanOperator(BaseOperator):
 
 def next_try_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
     """Return when to plan again: after the interval's lateness, or soon if only a transaction is still open."""
-    soon = now + NOT_YET_AGAIN
+    soon = now + NOT_YET_RETRY
     if dates.data_interval is None:
         return max(soon, dates.run_after)
     return max(soon, dates.data_interval.end + pipeline.lateness)
@@ -209,21 +209,21 @@ class StageOperator(SparkSubmitOperator):
         """
         die_with_parent()
         started = time.monotonic()
-        wanted = _pull(context, PLAN)["plans"]
+        planned = _pull(context, PLAN)["plans"]
         with airflow_errors(_span(context), context["ti"]):
             job = job_file(self.pipeline, self.job_root)
             deployed = self.pipeline.fingerprint(job.read_bytes())
             lake = open_lake(self.pipeline)
             left = to_stage(
-                lake, [p["plan"] for p in wanted if not p["committed"]], fingerprint=deployed
+                lake, [p["plan"] for p in planned if not p["committed"]], fingerprint=deployed
             )
-            for key in [*(p["plan"] for p in wanted if p["committed"]), *left.committed]:
+            for key in [*(p["plan"] for p in planned if p["committed"]), *left.committed]:
                 self._log_committed(lake, key, deployed)
             log_lines(self.log.warning, (f"not staged: {why}" for why in left.lost))
             if not left.plans:
                 self.log.info("nothing to stage: no Spark is started")
                 return []
-            _same_plans(lake, left.plans, wanted)
+            _same_plans(lake, left.plans, planned)
             staged = self._submit(lake, job, left.plans, attempt=context["ti"].id.hex)
         self.linked = next((lake.where(s["report"]) for s in staged if s["report"]), None)
         self.log.info("staged %d plan(s) in %.1f s", len(staged), time.monotonic() - started)
@@ -276,8 +276,8 @@ def _arguments(lake: Lake, plans: Sequence[Plan], attempt: str) -> list[str]:
     return [*arguments, "--attempt", keys.check_attempt(attempt)]
 
 
-def _same_plans(lake: Lake, plans: Sequence[Plan], wanted: Sequence[Mapping[str, Any]]) -> None:
-    digests = {p["plan"]: p["sha256"] for p in wanted}
+def _same_plans(lake: Lake, plans: Sequence[Plan], planned: Sequence[Mapping[str, Any]]) -> None:
+    digests = {p["plan"]: p["sha256"] for p in planned}
     for one in plans:
         if one.sha256 != digests[one.key]:
             raise Corrupt(

@@ -130,7 +130,7 @@ def status(
     behind = None
     if not no_kafka and answer.read_to:
         with busy("reading Kafka"):
-            behind = lag.read_lag(opened, answer, connection=kafka, ask=lag.ask_kafka)
+            behind = lag.read_lag(opened, answer, connection=kafka, read_ends=lag.read_kafka)
     if as_json:
         out_json(json_output.status(answer, problems=found, lag=behind))
     else:

@@ -55,7 +55,7 @@ def read_lag(
     status: Status,
     *,
     connection: str | None,
-    ask: FindEnds,
+    read_ends: FindEnds,
     limit_s: float = LIMIT_S,
 ) -> Lag:
     """Return the lag of the ledger's topics behind their ends in Kafka.
@@ -65,7 +65,9 @@ def read_lag(
     """
     name = connection or _planned_connection(lake, status)
     try:
-        found = _within(limit_s, name, lambda: ask(name, [*map(keys.kafka_topic, status.read_to)]))
+        found = _within(
+            limit_s, name, lambda: read_ends(name, [*map(keys.kafka_topic, status.read_to)])
+        )
         topics = {
             topic: _lag(status, topic, found[keys.kafka_topic(topic)]) for topic in status.read_to
         }
@@ -104,15 +106,15 @@ def _lag(status: Status, topic: str, seen: TopicEnds) -> TopicLag:
 
 
 def _within(
-    limit_s: float, connection: str, ask: Callable[[], Mapping[str, TopicEnds]]
+    limit_s: float, connection: str, read: Callable[[], Mapping[str, TopicEnds]]
 ) -> Mapping[str, TopicEnds]:
-    """Call `ask` in a thread, and wait `limit_s` at most: name look-ups and logins have other limits."""
+    """Call `read` in a thread, and wait `limit_s` at most: name look-ups and logins have other limits."""
     found: list[Mapping[str, TopicEnds]] = []
     failed: list[Exception] = []
 
     def run() -> None:
         try:
-            found.append(ask())
+            found.append(read())
         except Exception as error:  # noqa: BLE001 - raised again below, in the waiting thread
             failed.append(error)
 
@@ -130,7 +132,7 @@ def _within(
     return found[0]
 
 
-def ask_kafka(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]:
+def read_kafka(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]:
     """Read identity and offsets of topics from a connection's cluster; raises SettingsError, and what the client does."""
     import os
 

@@ -130,8 +130,8 @@ class _CommitAttempt:
         """Return why this call withdrew the grant (C9); None if it did not, or if the interval has changed since."""
         if self._refused is None or entry is None:
             return None
-        why, stands = self._refused
-        return why if (entry.granted, entry.committed) == (None, stands) else None
+        why, committed = self._refused
+        return why if (entry.granted, entry.committed) == (None, committed) else None
 
 
 def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str]:

@@ -134,16 +134,16 @@ def read_lookback(
 
     def from_snapshot(snapshot: Snapshot) -> LookbackInput:
         ledger = snapshot.ledger(since, start)
-        wanted = Interval(start=since, end=start)
+        span = Interval(start=since, end=start)
         with ThreadPoolExecutor(READS_AT_ONCE) as pool:
-            overlapping = ledger.overlapping(wanted)
+            overlapping = ledger.overlapping(span)
             read = pool.map(lambda entry: _part(lake, entry, own, plan, lookback), overlapping)
             found = [one for one in read if one is not None]
         passed = [one for one in found if isinstance(one, UnusableInterval)]
         unread: list[UncommittedRange] = []
         if log is not None and lookback.uncommitted == "kafka":
             cuts = _Cuts(ledger, snapshot.root, plan, log, latest=lake.runtime.now() + AHEAD_MAX)
-            gaps = planning.gaps(wanted, [one.interval for one in found])
+            gaps = planning.gaps(span, [one.interval for one in found])
             unread = [one for gap in gaps if (one := cuts.unread(gap)) is not None]
             unread += [cuts.instead_of(one) for one in passed]
         elif passed:
@@ -194,12 +194,12 @@ def _lacks(then: Plan | None, plan: Plan, lookback: Lookback) -> str | None:
     Without this check, its rows would be read as no rows.
     """
     for name in lookback.tables:
-        wanted, there = plan.table(name), then.table(name) if then is not None else None
-        assert wanted is not None  # the pipeline checked it
-        if there is None:
+        current, before = plan.table(name), then.table(name) if then is not None else None
+        assert current is not None  # the pipeline checked it
+        if before is None:
             return f"table {name}"
-        known = {c.id for c in there.columns}
-        missing = [c.name for c in wanted.columns if c.id not in known]
+        known = {c.id for c in before.columns}
+        missing = [c.name for c in current.columns if c.id not in known]
         if missing:
             return f"column {missing[0]!r} of table {name}"
     return None

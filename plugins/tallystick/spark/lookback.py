@@ -147,11 +147,11 @@ def _through_job(
         back=lookback.back,
     )
     rows = transformed(session, transform, frames, context, work.pipeline)
-    wanted = {name: [c.name for c in table.written] for name, table in tables.items()}
+    columns_of = {name: [c.name for c in table.written] for name, table in tables.items()}
     types = {name: from_arrow_schema(written_schema(table)) for name, table in tables.items()}
     return records, {
         name: rows[name].select(*[rows[name][c].cast(types[name][c].dataType) for c in columns])
-        for name, columns in wanted.items()
+        for name, columns in columns_of.items()
     }
 
 

@@ -35,8 +35,8 @@ def transformed(
     where = f"job {pipeline.job}"
     records: Any = frames if len(frames) > 1 else next(iter(frames.values()))
     try:
-        wanted = len(inspect.signature(transform).parameters)
-        outcome = transform(records, context) if wanted > 1 else transform(records)
+        parameters = len(inspect.signature(transform).parameters)
+        outcome = transform(records, context) if parameters > 1 else transform(records)
     except TallystickError:
         raise
     except Exception as error:  # the transform is the user's code: it may raise anything

@@ -154,7 +154,7 @@ def kafka(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         connections.append(connection)
         return {topic: ends_of(lake) for topic in topics}
 
-    monkeypatch.setattr(lag, "ask_kafka", answer)
+    monkeypatch.setattr(lag, "read_kafka", answer)
     return connections
 
 
@@ -206,8 +206,8 @@ def test_lag_counts_a_new_partition_from_its_beginning(lake: SmallLake) -> None:
         starts=(*seen.starts, 5),
         ends=(*seen.ends, 12),
     )
-    before = read_lag(lake.lake, status, connection=None, ask=lambda *_: {TOPIC: seen})
-    after = read_lag(lake.lake, status, connection=None, ask=lambda *_: {TOPIC: grown})
+    before = read_lag(lake.lake, status, connection=None, read_ends=lambda *_: {TOPIC: seen})
+    after = read_lag(lake.lake, status, connection=None, read_ends=lambda *_: {TOPIC: grown})
     assert after.topics[TOPIC].lag == before.topics[TOPIC].lag + 7
 
 
@@ -256,7 +256,7 @@ def test_a_lag_request_that_hangs_ends_at_its_limit(lake: SmallLake) -> None:
 
     status = read_status(lake.lake)
     try:
-        found = read_lag(lake.lake, status, connection=None, ask=hang, limit_s=0.05)
+        found = read_lag(lake.lake, status, connection=None, read_ends=hang, limit_s=0.05)
         assert not released.is_set()
     finally:
         released.set()
@@ -269,4 +269,4 @@ def test_a_defect_in_the_lag_request_is_raised(lake: SmallLake) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        read_lag(lake.lake, read_status(lake.lake), connection=None, ask=broken)
+        read_lag(lake.lake, read_status(lake.lake), connection=None, read_ends=broken)

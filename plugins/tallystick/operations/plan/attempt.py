@@ -58,7 +58,7 @@ class PlanAttempt:
         self.topics_seen = {self.root.open_topic(name): seen for name, seen in described.items()}
         self._same_history: set[tuple[str, datetime]] = set()
 
-    def grant(self, decision: planning.PlanDecision, wanted: Interval) -> Update[PlanResult]:
+    def grant(self, decision: planning.PlanDecision, requested: Interval) -> Update[PlanResult]:
         """Build the update that grants `decision`. Safe to repeat: a plan counts only if a root names it (C1).
 
         Raises the errors of `plan` that depend on the root and on Kafka.
@@ -66,7 +66,8 @@ class PlanAttempt:
         refresh = self.plan_request.params.mode == "refresh"
         if len(decision.grants) > GRANTS_MAX and not refresh:
             raise InvalidRequest(
-                f"{wanted}: expected at most {GRANTS_MAX} intervals for one run to plan, found {len(decision.grants)}.",
+                f"{requested}: expected at most {GRANTS_MAX} intervals for one run to plan, found "
+                f"{len(decision.grants)}.",
                 hint="request a shorter from/to, run by run; or use a backfill, which creates a run for each interval.",
             )
         topics = self._topics()
@@ -81,7 +82,7 @@ class PlanAttempt:
         left: dict[Interval, OutsideRetention] = {}
         grants = decision.grants
         if refresh:
-            grants, left = self._refreshable(decision, wanted, topics, origins)
+            grants, left = self._refreshable(decision, requested, topics, origins)
             # Cancel grants of this run's earlier clears that are not granted anew: they would block other runs.
             chosen = {grant.interval for grant in grants}
             old = [g.before for g in decision.grants if g.interval not in chosen]
@@ -102,7 +103,7 @@ class PlanAttempt:
             )
         if left and not intervals:
             return self._nothing_to_refresh(next(iter(left.values())), decision.cancelled)
-        result = plan_result(decision, wanted, self.root.version + 1, intervals)
+        result = plan_result(decision, requested, self.root.version + 1, intervals)
         return Update(
             tables=tables,
             topics=topics,
@@ -138,7 +139,7 @@ class PlanAttempt:
     def _refreshable(
         self,
         decision: planning.PlanDecision,
-        wanted: Interval,
+        requested: Interval,
         topics: Mapping[str, RootTopic],
         origins: Mapping[str, tuple[int, ...]],
     ) -> tuple[tuple[planning.Grant, ...], dict[Interval, OutsideRetention]]:
@@ -164,7 +165,7 @@ class PlanAttempt:
             return True
 
         entries = self.snapshot.whole_ledger().entries
-        to_refresh(entries, self.plan_request.fingerprint, wanted, can)
+        to_refresh(entries, self.plan_request.fingerprint, requested, can)
         return tuple(chosen), left
 
     def _can_be_read_again(
@@ -227,7 +228,9 @@ class PlanAttempt:
         for name, columns in self.plan_request.pipeline.written_columns().items():
             known = tables.get(name)
             rules = self.plan_request.pipeline.partition_by(name)
-            wanted = [WantedColumn(name=c.name, type=c.type, required=c.required) for c in columns]
+            declared = [
+                WantedColumn(name=c.name, type=c.type, required=c.required) for c in columns
+            ]
             if known is not None and known.partition_by != rules:
                 raise SchemaChanged(
                     f"table {name}: expected partitioning by {listed(known.partition_by)} as in the lake, found "
@@ -237,7 +240,7 @@ class PlanAttempt:
             try:
                 ids = allocate(
                     known.columns if known else (),
-                    wanted,
+                    declared,
                     has_rows=known is not None and known.metadata is not None,
                 )
             except ValueError as error:

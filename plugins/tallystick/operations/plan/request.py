@@ -62,7 +62,7 @@ class PlanRequest:
 
 def plan_result(
     decision: planning.PlanDecision,
-    wanted: Interval,
+    requested: Interval,
     version: int,
     intervals: Sequence[PlannedInterval],
 ) -> PlanResult:
@@ -72,7 +72,7 @@ def plan_result(
         for h in decision.owned
     ]
     return PlanResult(
-        interval=wanted,
+        interval=requested,
         version=version,
         intervals=tuple(sorted((*own, *intervals), key=lambda p: p.interval)),
         held=tuple((e.interval, e.granted.request) for e in decision.held if e.granted),

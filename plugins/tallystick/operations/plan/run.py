@@ -36,25 +36,25 @@ def plan(lake: Lake, log: KafkaLog, plan_request: PlanRequest) -> PlanResult:
     LogDamaged if the log was truncated. Raises InvalidPipeline if the pipeline does not fit the lake, and the errors of
     the lake and the log.
     """
-    wanted = requested_interval(
+    requested = requested_interval(
         plan_request.pipeline, plan_request.params, plan_request.dates, now=lake.runtime.now()
     )
     lake.open(plan_request.pipeline.name)
-    return lake.swap(lambda snapshot: _step(snapshot, log, plan_request, wanted))
+    return lake.swap(lambda snapshot: _step(snapshot, log, plan_request, requested))
 
 
 def _step(
-    snapshot: Snapshot, log: KafkaLog, plan_request: PlanRequest, wanted: Interval | datetime
+    snapshot: Snapshot, log: KafkaLog, plan_request: PlanRequest, requested: Interval | datetime
 ) -> Update[PlanResult] | NoUpdate[PlanResult]:
-    if isinstance(wanted, datetime) and plan_request.params.mode == "refresh":
+    if isinstance(requested, datetime) and plan_request.params.mode == "refresh":
         entries = snapshot.whole_ledger().entries
         if not entries:
             return NoUpdate(value=PlanResult(interval=None, version=snapshot.root.version))
         end = max(e.interval.end for e in entries)
-        wanted = Interval(start=entries[0].interval.start, end=end)
-    if isinstance(wanted, datetime):
+        requested = Interval(start=entries[0].interval.start, end=end)
+    if isinstance(requested, datetime):
         # An entry of this run ends at run_after minus the lateness at that time, so none is further back.
-        tail = snapshot.tail(wanted - LATENESS_MAX)
+        tail = snapshot.tail(requested - LATENESS_MAX)
         # A cleared run that is not named there may have had an older interval, of which others took a part. Only a
         # cleared run needs the whole ledger: a new run is named nowhere.
         unnamed = plan_request.request.clear > 0 and not open_interval.names(
@@ -63,20 +63,20 @@ def _step(
         if unnamed or open_interval.taken_from(tail, plan_request.request):
             tail = snapshot.whole_ledger()  # its entries and their neighbours may be anywhere
         open_end = open_interval.open_interval(
-            tail, plan_request.request, end=wanted, first=plan_request.first
+            tail, plan_request.request, end=requested, first=plan_request.first
         )
         if open_end is None:
             return NoUpdate(value=PlanResult(interval=None, version=snapshot.root.version))
-        wanted = open_end
-    if wanted.start < EPOCH:
+        requested = open_end
+    if requested.start < EPOCH:
         raise InvalidRequest(
-            f"{wanted} begins before 1970, the first year of Kafka's timestamps.",
+            f"{requested} begins before 1970, the first year of Kafka's timestamps.",
             hint="use a later start_date, or a later `from`.",
         )
-    ledger = snapshot.ledger(wanted.start, wanted.end)
-    decision = _decide(snapshot, ledger, plan_request, wanted)
+    ledger = snapshot.ledger(requested.start, requested.end)
+    decision = _decide(snapshot, ledger, plan_request, requested)
     if isinstance(decision, planning.PartialOverlap):
-        return _refused(snapshot, ledger, _cut_through(decision, wanted), decision.withdrawn)
+        return _refused(snapshot, ledger, _cut_through(decision, requested), decision.withdrawn)
     replaced = (g.interval for g in decision.grants if g.before and g.before.committed)
     kept = adoption.last_copy(ledger, snapshot.root.topics, replaced)
     if kept is not None and plan_request.params.mode != "refresh":
@@ -90,65 +90,70 @@ def _step(
         refusal = OutsideRetention(kept.message, hint=kept.hint)
         return _refused(snapshot, ledger, refusal, own)
     if not decision.grants and not decision.cancelled:
-        return NoUpdate(value=plan_result(decision, wanted, snapshot.root.version, ()))
+        return NoUpdate(value=plan_result(decision, requested, snapshot.root.version, ()))
     snapshot.lake.prove()
-    return PlanAttempt(snapshot, log, plan_request, ledger.copy()).grant(decision, wanted)
+    return PlanAttempt(snapshot, log, plan_request, ledger.copy()).grant(decision, requested)
 
 
 def _decide(
-    snapshot: Snapshot, ledger: Ledger, plan_request: PlanRequest, wanted: Interval
+    snapshot: Snapshot, ledger: Ledger, plan_request: PlanRequest, requested: Interval
 ) -> planning.PlanDecision | planning.PartialOverlap:
     params = plan_request.params
     options = planning.PlanOptions(
-        interval=wanted,
+        interval=requested,
         fingerprint=plan_request.fingerprint,
         replace=params.mode == "replace",
         force=params.force,
         take_over=params.take_over,
         cuts=adoption.cuts(snapshot.root.topics),
-        stale=_stale(snapshot, plan_request, wanted),
+        stale=_stale(snapshot, plan_request, requested),
         refresh=params.mode == "refresh",
     )
     decision = planning.decide_plan(ledger, plan_request.request, options)
     if isinstance(decision, planning.RequestSuperseded):
-        raise _superseded(decision, plan_request.request, wanted)
+        raise _superseded(decision, plan_request.request, requested)
     return decision
 
 
-def _superseded(by: planning.RequestSuperseded, request: Request, wanted: Interval) -> Superseded:
+def _superseded(
+    by: planning.RequestSuperseded, request: Request, requested: Interval
+) -> Superseded:
     """Build the error: why the request gets nothing, and the one step by which it gets what it asks for."""
     if by.gap is not None:
         return Superseded(
-            f"{request} was planned before, and {by.gap} of {wanted} is no longer granted to any run: a grant was "
+            f"{request} was planned before, and {by.gap} of {requested} is no longer granted to any run: a grant was "
             "released, or cancelled by gc.",
             hint="clear this run's plan task to plan it. This task may be a late copy, so it gets nothing.",
         )
     if by.by == request:
         return Superseded(
-            f"{request} was planned before, and its rows of {wanted} were committed by other code than is deployed now.",
+            f"{request} was planned before, and its rows of {requested} were committed by other code than is deployed "
+            "now.",
             hint="clear this run's plan task to replace them.",
         )
     if not by.by.same_run(request):
         return Superseded(
-            f"{request} requested {wanted} before, and {by.by} has taken it since.",
+            f"{request} requested {requested} before, and {by.by} has taken it since.",
             hint="do nothing if that was intended; otherwise clear this run's plan task to request it again.",
         )
-    first, last = (keys.instant(at) for at in (wanted.start, wanted.end))
+    first, last = (keys.instant(at) for at in (requested.start, requested.end))
     replaces = ", mode=replace" if by.replaces else ""
     if by.cuts is not None:
         replaces += (
             f", with {first} or {last} moved to an end of the committed interval {by.cuts.interval}"
         )
     return Superseded(
-        f"{request} requests {wanted}; the ledger has a later request of the same run there: clear {by.by.clear}. Either "
-        "this task is a late copy, or Airflow counts the clears of this run from 0 again: the DAG or run was deleted, or "
+        f"{request} requests {requested}; the ledger has a later request of the same run there: clear {by.by.clear}. "
+        "Either this task is a late copy, or Airflow counts the clears of this run from 0 again: the DAG or run was deleted, or "
         "the metadata database is new.",
         hint="do nothing if the run was cleared meanwhile. If Airflow counts again, press Trigger with "
         f"from={first}, to={last}, take_over=true{replaces}.",
     )
 
 
-def _stale(snapshot: Snapshot, plan_request: PlanRequest, wanted: Interval) -> frozenset[Interval]:
+def _stale(
+    snapshot: Snapshot, plan_request: PlanRequest, requested: Interval
+) -> frozenset[Interval]:
     """Return the stale intervals that this run committed, which a Clear replaces; for a refresh, all that it replaces.
 
     `PlanAttempt` limits the intervals of a refresh to the maximum of one run.
@@ -156,7 +161,7 @@ def _stale(snapshot: Snapshot, plan_request: PlanRequest, wanted: Interval) -> f
     if plan_request.params.mode != "refresh":
         if plan_request.pipeline.lookback is None:
             return frozenset()
-        there = snapshot.ledger(wanted.start, wanted.end).overlapping(wanted)
+        there = snapshot.ledger(requested.start, requested.end).overlapping(requested)
         own = [
             e for e in there if e.committed and e.committed.request.same_run(plan_request.request)
         ]
@@ -169,17 +174,17 @@ def _stale(snapshot: Snapshot, plan_request: PlanRequest, wanted: Interval) -> f
         # Rows in an output that takes no second publication stay, and do not block the refresh of other intervals.
         return not any(has_published_rows(snapshot.lake, held[interval], name) for name in final)
 
-    return to_refresh(entries, plan_request.fingerprint, wanted, can)
+    return to_refresh(entries, plan_request.fingerprint, requested, can)
 
 
 def _granted_to(entry: Entry, request: Request) -> bool:
     return entry.granted is not None and entry.granted.request.same_run(request)
 
 
-def _cut_through(cut: planning.PartialOverlap, wanted: Interval) -> InvalidRequest:
+def _cut_through(cut: planning.PartialOverlap, requested: Interval) -> InvalidRequest:
     first, last = (keys.instant(at) for at in (cut.entry.interval.start, cut.entry.interval.end))
     return InvalidRequest(
-        f"{wanted} splits the committed interval {cut.entry.interval}.",
+        f"{requested} splits the committed interval {cut.entry.interval}.",
         hint=f"move that end to {first} or to {last}: intervals are replaced whole.",
     )
 

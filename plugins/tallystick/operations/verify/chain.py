@@ -128,12 +128,12 @@ def check_chain(evidence: Evidence, chain: Chain, entries: Iterable[Entry]) -> N
                 )
             continue
         found = (now.record, now.plan, now.generation)
-        wanted = (newest.record, newest.plan, newest.generation)
+        expected = (newest.record, newest.plan, newest.generation)
         check.differs(
             "I4",
             str(interval),
             "the ledger and the newest record of the chain (record, plan, generation)",
-            expected=wanted,
+            expected=expected,
             found=found,
         )
     for interval in history.keys() - committed.keys():

@@ -120,8 +120,8 @@ class Evidence:
 
     def cases(self, entries: Iterable[Entry]) -> Iterator[Case]:
         """Yield the case of each committed entry, in order."""
-        wanted = [(e, e.committed) for e in entries if e.committed is not None]
-        for case, problems in self.in_parallel(self._case, wanted, "intervals", len(wanted)):
+        committed = [(e, e.committed) for e in entries if e.committed is not None]
+        for case, problems in self.in_parallel(self._case, committed, "intervals", len(committed)):
             for key, what, because in problems:
                 self.unreadable(key, what, because)
             objects = self.checks["objects"]
@@ -130,9 +130,9 @@ class Evidence:
             yield case
 
     def _case(
-        self, wanted: tuple[Entry, Committed]
+        self, pair: tuple[Entry, Committed]
     ) -> tuple[Case, list[tuple[str, str, Unreadable]]]:
-        entry, committed = wanted
+        entry, committed = pair
         problems: list[tuple[str, str, Unreadable]] = []
         record = self.record(committed.record)
         inside: CommittedInterval | None = None

@@ -248,15 +248,17 @@ class RowsCheck:
         accounts: Mapping[Place, RangeAccount],
     ) -> None:
         sums = self.sums.setdefault(table, TableSums())
-        wanted = {
+        expected = {
             p: a.dead_letters if table == DEAD_LETTERS else a.records for p, a in accounts.items()
         }
         sums.rows += sum(
             len(part) for tasks in found.values() for files in tasks.values() for part in files
         )
         sums.offsets += sum(len(offsets) for offsets in unique.values())
-        sums.records += sum(wanted.values())
-        sums.complete &= all(len(unique.get(place, ())) == count for place, count in wanted.items())
+        sums.records += sum(expected.values())
+        sums.complete &= all(
+            len(unique.get(place, ())) == count for place, count in expected.items()
+        )
 
 
 def _by_place(rows: Any) -> dict[Place, Offsets]:

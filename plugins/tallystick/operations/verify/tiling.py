@@ -94,14 +94,14 @@ def read_tiles(evidence: Evidence) -> Tiles:
 
 def check_ranges(check: Ongoing, tiles: Tiles, case: Case) -> None:
     """Check that planned and accounted ranges of a committed interval are the difference of its boundaries (I2)."""
-    wanted = tiles.ranges(case.entry)
-    if wanted is None:
+    expected = tiles.ranges(case.entry)
+    if expected is None:
         return  # already a finding of the boundary check
-    check.count("committed offset", sum(r.length for r in wanted.values()))
+    check.count("committed offset", sum(r.length for r in expected.values()))
     if case.record is not None:
-        _compare(check, case.where, "the account's range", wanted, _accounted(case.record))
+        _compare(check, case.where, "the account's range", expected, _accounted(case.record))
     if case.plan is not None:
-        _compare(check, case.where, "the plan's range", wanted, _planned(case.plan))
+        _compare(check, case.where, "the plan's range", expected, _planned(case.plan))
 
 
 def check_grant(check: Ongoing, tiles: Tiles, entry: Entry, plan: Plan) -> None:
@@ -117,9 +117,9 @@ def check_grant(check: Ongoing, tiles: Tiles, entry: Entry, plan: Plan) -> None:
         expected=granted,
         found=found,
     )
-    wanted = tiles.ranges(entry)
-    if wanted is not None:
-        _compare(check, where, "the granted plan's range", wanted, _planned(plan))
+    expected = tiles.ranges(entry)
+    if expected is not None:
+        _compare(check, where, "the granted plan's range", expected, _planned(plan))
 
 
 def _check_page(
@@ -207,10 +207,10 @@ def _compare(
     check: Ongoing,
     where: str,
     what: str,
-    wanted: Mapping[Place, OffsetRange],
+    expected: Mapping[Place, OffsetRange],
     found: Iterable[tuple[Place, OffsetRange]],
 ) -> None:
-    left = dict(wanted)
+    left = dict(expected)
     for place, span in found:
         between = left.pop(place, None)
         check.differs(
