@@ -144,8 +144,8 @@ def _superseded(
         )
     return Superseded(
         f"{request} requests {requested}; the ledger has a later request of the same run there: clear {by.by.clear}. "
-        "Either this task is a late copy, or Airflow counts the clears of this run from 0 again: the DAG or run was deleted, or "
-        "the metadata database is new.",
+        "Either this task is a late copy, or Airflow counts the clears of this run from 0 again: the DAG or run was "
+        "deleted, or the metadata database is new.",
         hint="do nothing if the run was cleared meanwhile. If Airflow counts again, press Trigger with "
         f"from={first}, to={last}, take_over=true{replaces}.",
     )
