@@ -58,7 +58,7 @@ def test_a_replacement_with_fewer_records_is_refused_and_withdraws_its_grant() -
     before = entry_of(small)
     plan, report = staged_again(small)
     with pytest.raises(
-        ReportRejected, match=r"holds 6 records .* holds 7\..* mode=replace"
+        ReportRejected, match=r"at least 7 records .* found 6 in .* mode=replace"
     ) as refused:
         commit_over(small, small.store, plan, report)
     assert "accept_compaction=true" in refused.value.hint
@@ -136,8 +136,8 @@ def test_a_replacement_that_turns_rows_into_dead_letters_is_refused_unless_they_
     request = {"clear": 1} if clear else {"run": "other", "mode": "replace"}
     with pytest.raises(ReportRejected) as refused:
         small.run(DAY_2, **request)
-    assert "holds 4 records and 3 dead letters" in refused.value.message
-    assert "generation 1 holds 5 and 2: 1 row(s) or more would become" in refused.value.message
+    assert "found 4 and 3 in the replacement" in refused.value.message
+    assert "expected 5 records and 2 dead letters" in refused.value.message
     assert "the log of `stage` has the reasons" in refused.value.hint
     assert "mode=replace and accept_dead_letters=true" in refused.value.hint
     after = entry_of(small)
@@ -165,7 +165,7 @@ def test_rows_that_are_gained_do_not_compensate_for_rows_that_become_dead_letter
     offset = next(o for o, r in enumerate(second.records) if o > 3 and r.kind == "data")
     second.records[offset] = replace(second.records[offset], kind="dead")
     # The totals of records and dead letters are the same as before.
-    with pytest.raises(ReportRejected, match=r": 1 row\(s\) or more would become dead letters"):
+    with pytest.raises(ReportRejected, match=r": at least 1 row\(s\) would become dead letters"):
         small.run(DAY_2, run="other", mode="replace")
 
 
@@ -266,7 +266,7 @@ def test_a_missing_plan_cannot_be_staged() -> None:
     small = SmallLake()
     (planned,) = small.plan(DAY_2).intervals
     small.store.delete([planned.plan])
-    with pytest.raises(Corrupt, match="is granted and is not there"):
+    with pytest.raises(Corrupt, match="is granted and is gone"):
         still_granted(small.lake, planned.plan)
 
 
@@ -286,7 +286,7 @@ def test_a_record_of_another_plan_is_corrupt() -> None:
     committed = entry_of(small).committed
     assert committed is not None
     small.change(committed.record, lambda r: r["intervals"][0].update(plan=plan))
-    with pytest.raises(Corrupt, match="tells of plan"):
+    with pytest.raises(Corrupt, match="found plan"):
         commit_over(small, small.store, plan, report)
 
 

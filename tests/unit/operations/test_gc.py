@@ -198,10 +198,10 @@ def test_readers_of_a_version_within_the_grace_keep_its_tables(short_history: Sm
     newest = small.lake.load_existing().root.record
     assert newest is not None
     assert found.oldest == keys.record_version(newest)
-    with pytest.raises(InvalidRequest, match=r"can be read no more: gc has collected tables/"):
+    with pytest.raises(InvalidRequest, match=r"can no longer be read: gc has collected tables/"):
         read_tables(small.lake, as_of=version)
     # A longer grace than the last one cannot restore them, and a remark states it.
-    assert "can be read no more" in swept(small, reader_grace=timedelta(days=1)).remarks[0]
+    assert "can no longer be read" in swept(small, reader_grace=timedelta(days=1)).remarks[0]
     assert proven(small)
 
 
@@ -280,7 +280,7 @@ def test_the_objects_of_a_lost_commit_stay_for_a_month_although_the_root_went_on
     small.run(days(7, 8))  # its two swaps give the root a version as high as that of the lost one
     found = swept(small)
     (remark,) = found.remarks
-    assert "tells of a commit that the ledger does not know" in remark
+    assert "describes a commit that is not in the ledger" in remark
     went_on = small.store._objects[keys.ROOT]
     # An operator who restores the lost root has all of it back.
     small.store._objects[keys.ROOT] = lost

@@ -16,7 +16,7 @@ from tallystick.format.interval import Interval
 from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.operations.commit import commit
-from tallystick.operations.lookback import LookbackInput, earlier
+from tallystick.operations.lookback import LookbackInput, read_lookback
 from tallystick.pipeline import Column, Lookback, Pipeline
 from tallystick.protocol.staleness import stale
 
@@ -48,7 +48,7 @@ def staged(small: SmallLake, plan: Plan) -> tuple[Plan, Report]:
 def lookback_input(
     small: SmallLake, plan: Plan, lookback: Lookback = TWO_DAYS, **more: Any
 ) -> LookbackInput:
-    return earlier(small.lake, plan, lookback, **more)
+    return read_lookback(small.lake, plan, lookback, **more)
 
 
 def test_committed_intervals_are_read_from_their_files(small: SmallLake) -> None:
@@ -171,13 +171,13 @@ def test_rows_from_before_a_table_or_column_was_declared_are_read_again_from_kaf
     ].committed
     assert committed is not None
     assert lookback.seen[-1].fingerprint == committed.fingerprint
-    with pytest.raises(SchemaChanged, match="Kafka holds 4 of its 5 records"):
+    with pytest.raises(SchemaChanged, match="Kafka has 4 of its 5 records"):
         found.used(plan.fingerprint, {day_before(1): 0, days(1, 2): 4})
     # If it cannot be read, a window would silently lack its rows.
     with pytest.raises(SchemaChanged, match="committed without"):
         lookback_input(small, plan, ALL)
     small.log.expire(TOPIC, 0, before=1)
-    with pytest.raises(SchemaChanged, match="Kafka no longer holds it"):
+    with pytest.raises(SchemaChanged, match="Kafka no longer has its records"):
         lookback_input(small, plan, log=small.log)
 
 
