@@ -303,7 +303,7 @@ def test_a_topic_on_another_cluster_is_adopted_at_the_end_of_the_old_one(
     )
     ends = ends_on(lake.lake.load_existing().root, topic, "old", environ=on(cluster))
     assert ends == {0: 14}
-    with pytest.raises(IdentityChanged, match="connection old leads to topic"):
+    with pytest.raises(IdentityChanged, match="of connection old: expected id"):
         ends_on(lake.lake.load_existing().root, topic, "old", environ=on(broker))
     with LogPlanner(broker.settings) as log:
         state = log.describe([topic])[topic]

@@ -61,7 +61,7 @@ def test_retention_that_overtakes_a_reader_stops_it_with_both_offsets(
     lake.assert_refused(OutsideRetention, f"begins at {begins}", run=lambda: lake.stage(plan))
     lake.assert_refused(
         OutsideRetention,
-        f"the log begins at {begins}: {begins - 10} offsets are gone",
+        f"found a log that begins at {begins}: {begins - 10} offsets are gone",
         run=lambda: lake.planned(DAY_2, clear=1),
     )
     done = lake.run(DAY_2, clear=2, accept_loss=True)

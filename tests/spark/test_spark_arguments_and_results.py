@@ -230,7 +230,7 @@ def test_a_job_file_can_be_imported_without_spark() -> None:
         (
             "job",
             "job_changed",
-            "the job that runs is not the one that [2013-01-02",
+            "the job of [2013-01-02",
             "clear the plan",
         ),
         ("plan", "superseded", None, None),

@@ -10,12 +10,15 @@ from tallystick.spark.traps import traps_in
 @pytest.mark.parametrize(
     ("line", "warning"),
     [
-        ("Project [id#0L, rand(2854919205446534565) AS r#2]", "rand() draws anew"),
-        ("+- Project [id#0L, randn(3) AS r#3]", "randn() draws anew"),
-        ("   +- Project [uuid(Some(-68045)) AS r#4]", "uuid() draws anew"),
-        ("Project [randstr(3, 1625, true) AS r#30]", "randstr() draws anew"),
-        ("Project [uniform(1, 5, 7441, true, Some(Etc/UTC)) AS r#31]", "uniform() draws anew"),
-        ("Project [shuffle(array(1), Some(-4493)) AS r#15]", "shuffle() draws anew"),
+        ("Project [id#0L, rand(2854919205446534565) AS r#2]", "rand() draws other values"),
+        ("+- Project [id#0L, randn(3) AS r#3]", "randn() draws other values"),
+        ("   +- Project [uuid(Some(-68045)) AS r#4]", "uuid() draws other values"),
+        ("Project [randstr(3, 1625, true) AS r#30]", "randstr() draws other values"),
+        (
+            "Project [uniform(1, 5, 7441, true, Some(Etc/UTC)) AS r#31]",
+            "uniform() draws other values",
+        ),
+        ("Project [shuffle(array(1), Some(-4493)) AS r#15]", "shuffle() draws other values"),
         ("Project [now() AS r#6]", "now() reads the driver's clock"),
         ("Filter (at#3 < current_timestamp())", "current_timestamp() reads the driver's clock"),
         ("Project [current_date(Some(Etc/UTC)) AS r#8]", "current_date() reads"),
@@ -28,8 +31,8 @@ from tallystick.spark.traps import traps_in
         ("Project [input_file_name() AS r#13]", "input_file_name() depends"),
         ("Aggregate [c#1], [c#1, first(id#0L, false) AS f#16L]", "first() depends on the order"),
         ("Aggregate [c#1], [collect_list(id#0L, 0, 0, true)]", "collect_list() depends"),
-        (":  +- Repartition 3, true", "Repartition 3, true deals rows out by turns"),
-        ("Sample 0.0, 0.5, false, 4339, Bernoulli", "Sample draws anew"),
+        (":  +- Repartition 3, true", "Repartition 3, true distributes rows in turns"),
+        ("Sample 0.0, 0.5, false, 4339, Bernoulli", "Sample selects other rows"),
     ],
 )
 def test_a_trap_is_named(line: str, warning: str) -> None:

@@ -48,7 +48,7 @@ def plan_marked(driver: Driver) -> Marked:
 
 
 def test_stage_after_a_plan_marked_success_by_hand_asks_to_clear_plan(plan_marked: Marked) -> None:
-    assert "the plan task of this run has told nothing" in plan_marked.log
+    assert "the plan task of this run returned no XCom" in plan_marked.log
     assert "clear the plan task with its downstream" in plan_marked.log
     assert plan_marked.after.committed is not None
 
@@ -87,7 +87,7 @@ def test_stage_marked_failed_by_hand_ends_its_driver_and_commits_nothing(
 def test_commit_after_a_stage_marked_success_by_hand_asks_to_clear_stage_and_loses_nothing(
     stage_marked: Marked,
 ) -> None:
-    assert "the stage task of this run has told nothing" in stage_marked.log
+    assert "the stage task of this run returned no XCom" in stage_marked.log
     assert "clear the stage task with its downstream" in stage_marked.log
     assert stage_marked.status is not None
     assert [g.request.run for g in stage_marked.status.grants] == ["day_7"]

@@ -113,8 +113,8 @@ def expired(driver: Driver, column_added: Declared) -> Expired:
 def test_clear_with_changed_code_of_records_that_the_topic_lost_is_refused_and_keeps_the_commit(
     expired: Expired, column_added: Declared
 ) -> None:
-    assert "outside_retention: expiring[0]: offsets [0, 20) are wanted" in expired.log
-    assert "the log begins at 15: 15 offsets are gone. Nothing was changed." in expired.log
+    assert "outside_retention: expiring[0]: expected offsets [0, 20)" in expired.log
+    assert "found a log that begins at 15: 15 offsets are gone. Nothing was changed." in expired.log
     assert expired.tries == 1
     assert expired.root == column_added.root
     assert expired.rows == column_added.rows

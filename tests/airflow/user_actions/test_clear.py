@@ -78,7 +78,7 @@ def test_only_the_remainder_of_an_interval_that_another_run_committed_in_part_is
     assert facts.evening.committed is not None
     assert facts.evening.committed.request.run == "evening"
     assert (facts.after.interval.start, facts.after.interval.end) == (day(1), day(1, 20))
-    assert "committed by others, and stays: [2013-01-01T20:00:00.000Z" in facts.planned
+    assert "committed by other runs, and unchanged: [2013-01-01T20:00:00.000Z" in facts.planned
 
 
 def test_commit_marked_success_by_hand_publishes_nothing_and_status_shows_the_grant(

@@ -353,13 +353,13 @@ def test_cut_through_an_interval_is_refused_with_the_two_nearest_boundaries(
 def test_unknown_parameter_fails_at_once_without_a_retry(triggered: Triggered) -> None:
     driver = triggered.after.driver
     assert driver.tries("mistyped", "plan") == 1
-    assert "parameter 'form' is not known" in driver.log("mistyped", "plan")
+    assert "parameter 'form' is not allowed" in driver.log("mistyped", "plan")
 
 
 def test_page_of_a_failed_run_shows_the_error_and_the_next_step(triggered: Triggered) -> None:
     driver = triggered.after.driver
     note = str(driver.api.run("january", "mistyped")["note"])
-    assert note.startswith("tallystick: plan: invalid_request: parameter 'form' is not known")
+    assert note.startswith("tallystick: plan: invalid_request: parameter 'form' is not allowed")
     assert " Next: " in note
     error = driver.api.xcom("january", "mistyped", "plan", "error")
     assert isinstance(error, dict)
@@ -383,7 +383,7 @@ def test_history_of_a_scenario_shows_ledger_runs_and_last_log_lines(
     history = scenarios.history(["triggered"])
     assert "committed by january / ten" in history
     assert "january mistyped: failed (plan failed, stage upstream_failed" in history
-    assert "parameter 'form' is not known" in history
+    assert "parameter 'form' is not allowed" in history
     assert f"{triggered.after.submits} spark-submit(s)" in history
 
 

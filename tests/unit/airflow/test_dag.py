@@ -121,7 +121,7 @@ def test_pool_limits_the_stages() -> None:
 
 
 def test_start_without_a_zone_is_refused() -> None:
-    with pytest.raises(InvalidPipeline, match="has no zone"):
+    with pytest.raises(InvalidPipeline, match="has no time zone"):
         dag_of(start_date=datetime(2013, 1, 4))  # noqa: DTZ001
 
 

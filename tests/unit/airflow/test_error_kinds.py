@@ -301,7 +301,7 @@ CASES: dict[str, Case] = {
     ),
     "identity_changed": Case(
         run=recreated,
-        message=("topic events has id topic-id-2", "the ledger knows id topic-id-1"),
+        message=("topic events: expected id topic-id-1", "found id topic-id-2"),
         hint="tally topic adopt events",
     ),
     "schema_changed": Case(

@@ -171,7 +171,7 @@ def test_recover_from_lost_retention(store: MemoryStore) -> None:
         small.plan(days(2, 3))
     assert fenced("recover-from-lost-retention", "text") == [f"outside_retention: {ended.value}\n"]
     printed = Operator(small).follow("recover-from-lost-retention")
-    assert "LOST: 2 offsets, gone before they were read" in printed[0]
+    assert "LOST: 2 offsets, deleted before they were read" in printed[0]
     assert "Proven: " in printed[1]
     # The run that failed finds the interval committed.
     assert small.plan(days(2, 3)).intervals == ()

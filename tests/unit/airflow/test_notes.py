@@ -169,9 +169,9 @@ def test_an_error_is_raised_even_if_its_note_cannot_be_stored(
         raise OSError("no supervisor")
 
     context["ti"].xcom_push = refuse
-    with pytest.raises(AirflowFailException, match="'form' is not known"):
+    with pytest.raises(AirflowFailException, match="'form' is not allowed"):
         bench.task("plan").execute(context)
-    assert "the run's page will not show 'error': OSError" in caplog.text
+    assert "XCom 'error' of the run could not be written: OSError" in caplog.text
 
 
 def test_the_stored_error_contains_no_password() -> None:
@@ -208,7 +208,7 @@ def test_the_callback_of_the_alerts_page_prints_the_error_and_the_next_step(
     capsys.readouterr()
     plan.on_failure_callback[0]({"ti": pulled})
     shown = capsys.readouterr().out
-    assert "plan: invalid_request: parameter 'form' is not known" in shown
+    assert "plan: invalid_request: parameter 'form' is not allowed" in shown
     assert " Next: " in shown
 
 
@@ -429,7 +429,7 @@ def test_a_note_that_fails_leaves_the_schedulers_transaction_whole(
     with prohibit_commit(session) as guard:
         listener.on_dag_run_success(dag_run=run, msg="success")
         guard.commit()
-    assert "run r gets no note" in caplog.text
+    assert "run r: the note could not be written" in caplog.text
     assert note_of(session, run) is None
     session.expire_all()
     assert run.state == "success"

@@ -196,11 +196,11 @@ def test_replace_by_form(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("params", "text"),
     [
-        ({"form": "2013-01-01"}, "parameter 'form' is not known"),
+        ({"form": "2013-01-01"}, "parameter 'form' is not allowed"),
         ({"mode": "erase"}, "mode='erase'"),
-        ({"from": "yesterday", "to": "2013-01-02"}, "from='yesterday' is no date"),
+        ({"from": "yesterday", "to": "2013-01-02"}, "from='yesterday' is not a date"),
         ({"from": "2013-01-03", "to": "2013-01-02"}, "is not before"),
-        ({"to": "2013-01-02"}, "'to' is given without 'from'"),
+        ({"to": "2013-01-02"}, "'to' is set without 'from'"),
         ({"force": "yes"}, "force='yes'"),
         ({"from": "2013-01-01", "to": "2999-01-01"}, "is later than"),
     ],
@@ -243,7 +243,7 @@ def test_lateness_is_waited_for_to_its_end(tmp_path: Path) -> None:
 
 def test_missing_job_fails_the_plan(bench: Bench) -> None:
     (bench.folder / bench.pipeline.job).unlink()
-    with pytest.raises(AirflowFailException, match="is no file"):
+    with pytest.raises(AirflowFailException, match="is not a file"):
         run_of().execute(bench.task("plan"))
 
 
@@ -283,7 +283,7 @@ def test_a_job_that_is_no_python_is_refused_before_anything_is_granted(bench: Be
     job.write_text("def transform(records)\n    return records\n")
     with pytest.raises(AirflowFailException) as refused:
         run_of().execute(bench.task("plan"))
-    assert f"the job {job}, line 1, is no Python: expected ':'" in str(refused.value)
+    assert f"the job {job}, line 1, is not valid Python: expected ':'" in str(refused.value)
     assert "`def transform(records)`" in str(refused.value)
     assert "Next: correct the job, deploy it and clear `plan`." in str(refused.value)
     assert not list(bench.lake.store.list(""))

@@ -122,7 +122,7 @@ def test_result_names_exactly_the_requested_plans(tmp_path: Path) -> None:
     "value", [[], [{"plan": "a", "report": "r"}] * 2, [{"plan": "x", "report": "r"}], {"a": 1}]
 )
 def test_result_for_other_plans_is_refused(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(ReportRejected, match="was started for a and named "):
+    with pytest.raises(ReportRejected, match="expected a, found "):
         read_result(result_file(tmp_path / "r", value), plans("a"))
 
 

@@ -81,7 +81,7 @@ def test_publish_again_does_nothing_and_logs_it(
     run.execute(bench.task("publish"))
     before = {path: path.stat().st_mtime_ns for path in folder.glob("*.jsonl")}
     assert run.execute(bench.task("publish")) == {"published": {"files": 0}}
-    assert "output files lacks nothing" in capsys.readouterr().out
+    assert "output files has nothing pending" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in folder.glob("*.jsonl")} == before
 
 
@@ -230,7 +230,7 @@ def test_an_output_that_cannot_be_opened_or_closed_harms_no_commit_and_no_other_
     assert run.returned["commit"]["covered"]
     if opens:
         assert run.execute(bench.task("publish")) == {"published": {"feed": 1, "files": 1}}
-        assert "output feed is not closed: ZeroDivisionError: close" in caplog.text
+        assert "output feed was not closed: ZeroDivisionError: close" in caplog.text
     else:
         with pytest.raises(AirflowException, match="output feed: ZeroDivisionError: open"):
             run.execute(bench.task("publish"))

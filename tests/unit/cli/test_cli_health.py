@@ -68,7 +68,7 @@ def test_an_unknown_problem_is_refused_with_the_known_ones(lake: SmallLake) -> N
     result = tally("status", LAKE, "--ok", "--allow", "gap")
     assert result.exit_code == 77
     message = " ".join(result.stderr.split())
-    assert "--allow gap is not known." in message
+    assert "--allow: expected a problem, found gap." in message
     assert ", ".join(PROBLEMS) in message
 
 
@@ -224,7 +224,7 @@ def test_kafka_is_not_contacted_with_no_kafka(lake: SmallLake, kafka: list[str])
 
 def test_without_a_connection_status_states_it_and_succeeds(lake: SmallLake) -> None:
     output = output_of("status", LAKE)
-    assert "lag not known (settings): Kafka connection 'default' is not defined" in output
+    assert "lag unknown (settings): Kafka connection 'default' is not defined" in output
     error = tally_json("status", LAKE)["lag"]["error"]
     assert (error["kind"], tally_json("status", LAKE)["lag"]["topics"]) == ("settings", {})
 
@@ -232,7 +232,7 @@ def test_without_a_connection_status_states_it_and_succeeds(lake: SmallLake) -> 
 def test_another_incarnation_gives_no_lag(lake: SmallLake, kafka: list[str]) -> None:
     lake.log.create(TOPIC, partitions=2)
     output = output_of("status", LAKE)
-    assert "lag not known (identity_changed): topic events has the id" in output
+    assert "lag unknown (identity_changed): topic events: expected id" in output
 
 
 def test_unreachable_or_silent_brokers_give_no_lag(
@@ -243,8 +243,8 @@ def test_unreachable_or_silent_brokers_give_no_lag(
         settings = f'{{"bootstrap_servers": "127.0.0.1:{port}"}}'
         monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", settings)
         monkeypatch.setattr(lag, "_ANSWER_MS", 200)
-        assert "lag not known (kafka_unavailable)" in output_of("status", LAKE)
-    assert "lag not known (kafka_unavailable)" in output_of("status", LAKE)
+        assert "lag unknown (kafka_unavailable)" in output_of("status", LAKE)
+    assert "lag unknown (kafka_unavailable)" in output_of("status", LAKE)
 
 
 def test_a_lag_request_that_hangs_ends_at_its_limit(lake: SmallLake) -> None:

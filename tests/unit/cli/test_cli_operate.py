@@ -20,7 +20,7 @@ DAY_6 = ("--from", "2013-01-06", "--to", "2013-01-07")
 def test_plan_shows_what_a_run_would_do_and_why(lake: SmallLake) -> None:
     output = tally("plan", LAKE, "--from", "2013-01-03", "--to", "2013-01-08").stdout
     assert "2013-01-04 to 2013-01-05: would be planned: nothing is committed there" in output
-    assert "2013-01-03 to 2013-01-04: stays as small / scheduled" in output
+    assert "2013-01-03 to 2013-01-04: remains as small / scheduled" in output
     assert "2013-01-06 to 2013-01-07: is granted to small / scheduled" in output
     assert "1 boundary would be looked up in Kafka and set." in output
     assert too_wide(output) == []
@@ -63,7 +63,7 @@ def test_release_as_json(lake: SmallLake) -> None:
 def test_an_invalid_date_is_refused(lake: SmallLake) -> None:
     result = tally("release", LAKE, "--from", "yesterday", "--to", "2013-01-07")
     assert result.exit_code == 77
-    assert "from='yesterday' is no date" in result.stderr
+    assert "from='yesterday' is not a date" in result.stderr
 
 
 @pytest.mark.parametrize("prefix", ["plans/", "attempts/", "commits/", "ledger/", "root.json"])
@@ -178,7 +178,7 @@ def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["plan", "--from", "yesterday", "--to", "2013-01-02"], "from='yesterday' is no date"),
+        (["plan", "--from", "yesterday", "--to", "2013-01-02"], "from='yesterday' is not a date"),
         (["release", "--from", "2013-01-02", "--to", "2013-01-01"], "is not before to=2013-01-01"),
         (["plan", "--from", "2013-01-01", "--to", "2013-01-01"], "is not before"),
         (["plan", "--from", "1969-12-31", "--to", "2013-01-01"], "before 1970"),
@@ -186,7 +186,7 @@ def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
             ["plan", "--replace", "--from", "2013-01-01T12:00", "--to", "2013-01-03"],
             "splits the committed interval [2013-01-01T00:00:00.000Z,",
         ),
-        (["sql", "select 1", "--format", "xml"], "format 'xml' is not known"),
+        (["sql", "select 1", "--format", "xml"], "--format 'xml' is not allowed"),
         (["sql", "select nowhere from events"], "DuckDB refused the statement"),
         (["sql", "select '{"], "not understood"),
         (["sql", ""], "the statement is empty"),

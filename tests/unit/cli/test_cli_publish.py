@@ -48,8 +48,7 @@ def folder(lake: SmallLake, tmp_path: Path) -> Path:
 def test_status_shows_what_is_pending_and_the_command_that_publishes_it(folder: Path) -> None:
     output = tally("status", LAKE).stdout
     assert (
-        "PENDING: 2 intervals that outputs lack:\n  feed: 2013-01-07 to 2013-01-08, generation 1"
-        in output
+        "PENDING: 2 intervals to publish:\n  feed: 2013-01-07 to 2013-01-08, generation 1" in output
     )
     assert f"tally publish {LAKE} --pipeline FILE" in output
     assert too_wide(output) == []

@@ -67,15 +67,15 @@ def test_without_confirm_it_shows_the_adoption_and_changes_nothing(recreated: Sm
     before = recreated.root()
     output = output_of(*ADOPT)
     assert (
-        "topic events with id topic-id-2 in cluster fake-cluster would follow the one with"
+        "topic events with id topic-id-2 in cluster fake-cluster would follow the topic with"
         in output
     )
     assert "id topic-id-1 in cluster fake-cluster, from 2013-01-07 (UTC) on." in output
-    assert "name it events@2." in output
+    assert "Its name in the ledger and in the rows is events@2." in output
     assert "Granted and not committed: staged plans can still be committed" in output
     assert "2013-01-06 to 2013-01-07" in output
-    assert "Nothing was changed. Say where the old topic ended (--old-kafka, --old-end)" in output
-    assert output.endswith("To do it, for good: --confirm topic-id-2")
+    assert "Nothing was changed. Set the ends of the old topic (--old-kafka, --old-end)" in output
+    assert output.endswith("To adopt it permanently: --confirm topic-id-2")
     assert recreated.root() == before
 
 
@@ -98,7 +98,7 @@ def test_an_adoption_is_done_once_and_status_shows_it(recreated: SmallLake) -> N
         tally_json("status", LAKE)["topics"]["events"]["closed_since"] == "2013-01-07T00:00:00.000Z"
     )
     recreated.run(days(7, 9))
-    assert "LOST: 1 offset, gone before they were read; an operator accepted that:" in output_of(
+    assert "LOST: 1 offset, deleted before they were read; an operator accepted that:" in output_of(
         "status", LAKE
     )
     assert tally("verify", "--deep", LAKE).exit_code == 0
@@ -120,14 +120,14 @@ def test_the_end_of_the_old_topic_is_read_from_the_old_cluster(recreated: SmallL
         "origins": [0],
     }
     message = refused(*ADOPT, "--old-kafka", "default")
-    assert "connection default leads to topic events with id topic-id-2" in message
-    assert "the ledger reads id topic-id-1" in message
+    assert "topic events of connection default: expected id topic-id-1" in message
+    assert "found id topic-id-2" in message
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (CONFIRM, "nobody has said where the old topic events ended"),
+        (CONFIRM, "the ends of the old topic events are not set"),
         (("--old-end", "unknown", "--confirm", "topic-id-1"), "expected id topic-id-1 (confirmed)"),
         (("--old-end", "0=1", *CONFIRM), "found 1."),
         (("--old-end", "0=x"), "--old-end: expected offsets by partition, found 0=x"),

@@ -20,7 +20,7 @@ def test_without_a_lake_the_error_names_what_to_do() -> None:
     result = tally("status")
     assert result.exit_code == 77
     message = " ".join(result.stderr.split())
-    assert "neither an argument nor TALLYSTICK_LAKE is given" in message
+    assert "neither the argument nor TALLYSTICK_LAKE is set" in message
     assert 'eval "$(tally local env)"' in message
 
 

@@ -123,5 +123,5 @@ def test_a_component_that_does_not_come_up_is_an_error(
 ) -> None:
     monkeypatch.setattr(airflow, "_START_S", 0.1)
     monkeypatch.setattr(airflow, "_reported", lambda *_: False)
-    with pytest.raises(SettingsError, match="a sign of life from Airflow's api-server did not"):
+    with pytest.raises(SettingsError, match="a heartbeat of Airflow's api-server did not"):
         stack.start()

@@ -92,7 +92,7 @@ def test_a_folder_without_a_stack_has_no_description(tmp_path: Path) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "stack.json").write_text(json.dumps({"format": "tallystick-stack/99", "parts": {}}))
-    with pytest.raises(SettingsError, match="is not of the format tallystick-stack/1"):
+    with pytest.raises(SettingsError, match="expected the format tallystick-stack/1"):
         read_stack(tmp_path)
 
 

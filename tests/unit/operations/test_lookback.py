@@ -128,7 +128,9 @@ def test_missing_rows_raise_an_error_that_names_the_interval(small: SmallLake) -
     (report,) = small.keys("attempts/")
     plan = planned(small, days(2, 3))
     small.store.delete([report])
-    with pytest.raises(Corrupt, match=r"is gone, and the rows of \[2013-01-01") as caught:
+    with pytest.raises(
+        Corrupt, match=r"is gone, and the lookback reads the rows of \[2013-01-01"
+    ) as caught:
         lookback_input(small, plan)
     assert "mode=replace" in caught.value.hint
 
@@ -261,7 +263,7 @@ def test_a_refresh_leaves_alone_the_last_copy_of_a_closed_topic(
     found = backwards.plan(days(1, 8), run="refresh", mode="refresh")
     assert [p.interval for p in found.intervals] == [days(6, 7)]
     assert found.left == (days(2, 3), days(3, 4), days(4, 5))
-    with pytest.raises(OutsideRetention, match="is read no more"):
+    with pytest.raises(OutsideRetention, match="is no longer read"):
         backwards.plan(days(1, 4), run="another", mode="refresh")
 
 

@@ -187,7 +187,7 @@ def test_a_run_without_dates_of_which_others_took_a_part_leaves_no_gap(
     small.run(taken, run="taker", take_over=True)
     if later_commits:
         small.run(days(6, 7))
-    with pytest.raises(Superseded, match="it has gone to small / taker since"):
+    with pytest.raises(Superseded, match="small / taker has taken it since"):
         plan_run(small, run="a", run_after=day(5))
     again = plan_run(small, run="a", run_after=day(5), clear=1)
     assert [p.interval for p in again.intervals] == left

@@ -224,14 +224,14 @@ def test_an_output_that_refuses_replacements_keeps_its_rows(point: str) -> None:
     if point == "sent before the plan":
         publish_all(small, FakeOutput(wire))
         small.job = changed_job
-        with pytest.raises(InvalidRequest, match="has been sent to output feed"):
+        with pytest.raises(InvalidRequest, match="is published to output feed"):
             small.plan(days(1, 2), run="scheduled__2013-01-01T00:00:00+00:00", clear=1)
     else:
         small.job = changed_job
         planned = small.plan(days(1, 2), clear=1)
         publish_all(small, FakeOutput(wire))
         report = stage(small.lake, small.log, planned.intervals[0].plan)
-        with pytest.raises(ReportRejected, match="has been sent to output feed"):
+        with pytest.raises(ReportRejected, match="is published to output feed"):
             commit(small.lake, small.tables, plan_key=planned.intervals[0].plan, report_key=report)
         assert entry_of(small, 1).granted is None
     assert wire.rows() == rows
@@ -259,7 +259,7 @@ def test_an_output_that_refuses_replacements_accepts_rows_after_an_empty_generat
     publish_all(small, FakeOutput(wire))
     assert wire.rows() == table_rows(small, 1) != []
     small.job = b"version 3"
-    with pytest.raises(InvalidRequest, match="has been sent to output feed"):
+    with pytest.raises(InvalidRequest, match="is published to output feed"):
         small.run(days(1, 2), clear=2)
 
 

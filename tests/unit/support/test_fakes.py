@@ -62,7 +62,7 @@ def test_a_missing_topic_is_an_error(small: SmallLake) -> None:
 def test_expired_records_are_outside_retention(small: SmallLake) -> None:
     small.run(days(1, 2))
     small.log.expire(TOPIC, 0, before=6)
-    with pytest.raises(OutsideRetention, match="the log begins at 6"):
+    with pytest.raises(OutsideRetention, match="found a log that begins at 6"):
         small.plan(days(2, 3))
 
 
