@@ -200,7 +200,7 @@ def test_settings_that_load_code_or_hold_secrets_are_refused(key: str) -> None:
 
 
 def test_value_that_is_no_text_is_refused() -> None:
-    with pytest.raises(InvalidPipeline, match=r"cores' is 2, which is no text\..*'2'"):
+    with pytest.raises(InvalidPipeline, match=r"cores': expected a string, found 2\..*'2'"):
         check_conf({"spark.executor.cores": 2})  # type: ignore[dict-item]
 
 
