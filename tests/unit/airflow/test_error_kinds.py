@@ -296,7 +296,7 @@ CASES: dict[str, Case] = {
     ),
     "job_changed": Case(
         run=other_job,
-        message=("000000000000 is deployed", " was planned", "2013-01-02T00:00:00.000Z"),
+        message=("found 000000000000", " was planned", "2013-01-02T00:00:00.000Z"),
         hint="clear this run's plan task",
     ),
     "identity_changed": Case(

@@ -470,7 +470,7 @@ def test_a_plan_that_is_gone_before_its_task_ends_is_named(
     monkeypatch.setattr(PlanOperator, "plan_run", delete_plans)
     run = run_of()
     with pytest.raises(
-        AirflowFailException, match=r"/plans/.* was granted at version 2 and is not"
+        AirflowFailException, match=r"/plans/.* was granted at version 2 and is gone"
     ):
         run.execute(bench.task("plan"))
     monkeypatch.undo()

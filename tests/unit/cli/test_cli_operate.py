@@ -87,7 +87,7 @@ def test_show_prints_each_kind_of_object(lake: SmallLake, prefix: str, whole: bo
             ("s3://bucket/elsewhere/x.json",),
             "is not the address of an object that tallystick writes",
         ),
-        (("plans/none.json", LAKE), "there is no memory://cli-lake/plans/none.json"),
+        (("plans/none.json", LAKE), "memory://cli-lake/plans/none.json does not exist"),
     ],
 )
 def test_show_of_an_unknown_object_is_refused(
@@ -197,7 +197,7 @@ def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
             ["show", "https://example.com/x"],
             "is not the address of an object that tallystick writes",
         ),
-        (["show", "commits/x.json"], "there is no memory://cli-lake/commits/x.json"),
+        (["show", "commits/x.json"], "memory://cli-lake/commits/x.json does not exist"),
     ],
 )
 def test_an_invalid_request_is_refused_with_what_is_allowed(

@@ -82,7 +82,7 @@ def test_without_confirm_it_shows_the_adoption_and_changes_nothing(recreated: Sm
 def test_an_adoption_is_done_once_and_status_shows_it(recreated: SmallLake) -> None:
     for _ in range(2):
         output = output_of(*ADOPT, "--old-end", "0=18", "--old-end", "1=22", *CONFIRM)
-        assert "topic events with id topic-id-2 in cluster fake-cluster follows the one" in output
+        assert "topic events with id topic-id-2 in cluster fake-cluster follows the topic" in output
         assert (
             "LOST: 1 offset of events, recorded in the interval that begins at 2013-01-07."
             in output
@@ -156,7 +156,7 @@ def test_the_same_command_again_shows_what_it_did(recreated: SmallLake) -> None:
     first, second = (output_of(*ADOPT, "--old-kafka", "old", *CONFIRM) for _ in range(2))
     assert first.startswith(second)
     assert first.endswith("2013-01-06 to 2013-01-07")  # what is not committed yet is shown once
-    assert "follows the one" in second
+    assert "follows the topic" in second
 
 
 def test_an_unknown_end_is_accepted_and_records_no_loss(recreated: SmallLake) -> None:
