@@ -34,14 +34,14 @@ from tallystick.spark.outcome import (
     StagedPlan,
     error_from,
     error_json,
+    error_line,
     exit_code,
     most_decisive,
     scratch_full,
-    telling_line,
     write_error,
     write_results,
 )
-from tallystick.spark.stage import caught, explained, results_of
+from tallystick.spark.stage import known_error, results_of, run_or_error
 from tallystick.spark.transformed import transformed
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
@@ -132,7 +132,7 @@ def test_too_many_partial_rows_are_an_invalid_pipeline_also_when_spark_counts_th
         results_of(rows)
     spark: Any = None
     text = "Total size of serialized results of 9 tasks is bigger than spark.driver.maxResultSize"
-    found = explained(spark, RuntimeError(text))
+    found = known_error(spark, RuntimeError(text))
     assert isinstance(found, InvalidPipeline)
     assert "records_per_task" in found.hint
 
@@ -145,12 +145,12 @@ def test_a_tallystick_error_is_found_in_an_error_of_spark() -> None:
         "tallystick.errors.StoreUnavailable: S3 at h:1 did not answer.\nTried twice. Next: retry.\n"
         "\n\tat org.apache.spark.Task.run(Task.scala)\n"
     )
-    found = explained(spark, RuntimeError(text))
+    found = known_error(spark, RuntimeError(text))
     assert type(found) is StoreUnavailable
     assert found.message == "S3 at h:1 did not answer.\nTried twice."
     assert found.hint == "retry."
     other = RuntimeError("tallystick.errors without a class")
-    assert explained(spark, other) is other
+    assert known_error(spark, other) is other
 
 
 def test_an_error_keeps_its_class_through_json() -> None:
@@ -166,9 +166,9 @@ def test_the_error_line_is_found_in_long_stack_traces() -> None:
         "An exception was thrown from the Python worker.\nTraceback (most recent call last):\n"
         '  File "x.py", line 1\nValueError: no field\n\n\tat org.apache.spark.Task.run(Task.scala)\n'
     )
-    assert telling_line(text) == "ValueError: no field"
-    assert telling_line("only this\nand that") == "only this"
-    assert telling_line("") == ""
+    assert error_line(text) == "ValueError: no field"
+    assert error_line("only this\nand that") == "only this"
+    assert error_line("") == ""
 
 
 def test_the_result_file_is_complete_or_absent(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def full_disk() -> None:
 
 def test_a_full_disk_is_retried_and_reported_by_the_last_try() -> None:
     """Linux's /dev/full fails like a full disk. Outside a task there is one try."""
-    result, text = caught(full_disk, 1)
+    result, text = run_or_error(full_disk, 1)
     assert result is None
     error = json.loads(text or "")
     assert error["kind"] == "scratch_full"
@@ -296,7 +296,7 @@ def test_a_full_disk_is_reported_if_python_finds_no_temporary_folder(
 
 def test_another_os_error_is_not_changed() -> None:
     with pytest.raises(FileNotFoundError):
-        caught(lambda: Path("/no/such/file").read_text(), 1)
+        run_or_error(lambda: Path("/no/such/file").read_text(), 1)
     assert scratch_full(FileNotFoundError(2, "no such file")) is None
 
 
@@ -305,7 +305,7 @@ def test_a_full_disk_in_spark_is_recognised_by_its_text() -> None:
         "An error occurred while calling o7.collect.\n: org.apache.spark.SparkException: Job aborted: Task 3 in stage 1 "
         "failed 4 times, most recent failure: java.io.IOException: No space left on device\n\tat java.base"
     )
-    error = explained(cast("Any", None), RuntimeError(text))
+    error = known_error(cast("Any", None), RuntimeError(text))
     assert isinstance(error, ScratchFull)
     assert "Nothing was committed" in error.message
     assert exit_code(error) == 75

@@ -119,7 +119,7 @@ def test_files_of_tasks_killed_after_their_uploads_are_in_no_report(
     listed = frames_lake.lake.store.list(keys.scratch_prefix(plan.key, report.attempt))
     assert sum(item.key.endswith(".parquet") for item in listed) == 8, "4 input splits, each twice"
     # The result is exact because its input never changes. The job logs the warning nevertheless.
-    assert "table flights: Repartition 5, true deals rows out by turns" in ended.output
+    assert "table flights: Repartition 5, true distributes rows in turns" in ended.output
     assert "table origins: " not in ended.output.replace("table origins: 3 rows", "")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tallystick.spark.progress import told
+from tallystick.spark.progress import progress_text
 from tallystick_devstack.process import wait_until
 
 JOB = """
@@ -75,4 +75,4 @@ def test_a_long_stage_logs_how_many_tasks_are_done(tmp_path: Path) -> None:
     ],
 )
 def test_the_remaining_time_is_estimated_from_the_elapsed_time(done: int, line: str) -> None:
-    assert told(done, 16, 20.0) == line
+    assert progress_text(done, 16, 20.0) == line

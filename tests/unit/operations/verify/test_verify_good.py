@@ -111,7 +111,7 @@ def test_every_demanded_record_has_a_row(small: SmallLake) -> None:
     proof = prove(small, deep=True, demands=EVENTS)
     assert proof.proven
     remarks = next(c for c in proof.checks if c.name == "rows").remarks
-    assert "events: 15 rows of 15 offsets; 15 decoded records, every one" in remarks
+    assert "events: 15 rows of 15 offsets; 15 decoded records, all of them" in remarks
 
 
 def test_rows_are_read_only_on_demand(small: SmallLake) -> None:

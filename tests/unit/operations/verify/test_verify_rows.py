@@ -119,7 +119,7 @@ def test_fewer_rows_than_records_are_accepted_unless_every_record_is_demanded() 
     proof = prove(small, deep=True)
     assert proof.proven
     remarks = next(c for c in proof.checks if c.name == "rows").remarks
-    assert "events: 3 rows of 3 offsets; 5 decoded records, not every one" in remarks
+    assert "events: 3 rows of 3 offsets; 5 decoded records, not all of them" in remarks
     reported = findings(prove(small, deep=True, demands=EVENTS), "rows")
     assert [(f.expected, f.found) for f in reported] == [("2", "1"), ("3", "2")]
 
@@ -147,8 +147,8 @@ def test_intervals_of_any_length_are_proven() -> None:
     [
         (Demands(every_record=frozenset({"per_kind"})), "table per_kind aggregates"),
         (Demands(repeats=frozenset({"per_kind"})), "table per_kind aggregates"),
-        (Demands(every_record=frozenset({"dead_letters"})), "dead_letters holds no decoded"),
-        (Demands(repeats=frozenset({"dead_letters"})), "dead_letters holds no decoded"),
+        (Demands(every_record=frozenset({"dead_letters"})), "dead_letters has no decoded"),
+        (Demands(repeats=frozenset({"dead_letters"})), "dead_letters has no decoded"),
     ],
 )
 def test_a_demand_that_cannot_be_checked_is_refused(
@@ -173,7 +173,7 @@ def test_a_table_that_was_added_later_lacks_the_records_of_earlier_intervals() -
     without = prove(small, deep=True)
     assert without.proven
     remarks = next(c for c in without.checks if c.name == "rows").remarks
-    assert "late: 5 rows of 5 offsets; 15 decoded records, not every one" in remarks
+    assert "late: 5 rows of 5 offsets; 15 decoded records, not all of them" in remarks
     demanded = prove(small, deep=True, demands=Demands(every_record=frozenset({"late"})))
     assert [(f.where, f.expected, f.found) for f in findings(demanded, "rows")] == [
         (f"{days(1, 2)} table late", "2", "0"),
