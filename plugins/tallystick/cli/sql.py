@@ -192,8 +192,8 @@ def _write_csv(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]]) 
         out(buffer.getvalue().removesuffix("\n"))
         buffer.seek(0)
         buffer.truncate()
-    if buffer.tell():
-        out(buffer.getvalue().removesuffix("\n"))
+    if rest := buffer.getvalue():
+        out(rest.removesuffix("\n"))
 
 
 def _write_table(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]]) -> None:
