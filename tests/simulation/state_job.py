@@ -19,7 +19,7 @@ from tallystick.format.interval import Interval
 from tallystick.format.plan import Plan, PlannedTopic
 from tallystick.format.report import FileReport, RangeAccount, Report
 from tallystick.lake import Lake
-from tallystick.operations.lookback import LookbackInput, UncommittedRange, earlier, own_span
+from tallystick.operations.lookback import LookbackInput, UncommittedRange, own_span, read_lookback
 from tallystick.pipeline import DEAD_LETTERS, Column, Lookback, Pipeline, Table, pipeline_from_spec
 from tallystick.stateful import (
     Aggregate,
@@ -149,7 +149,7 @@ def stage_state(
     assert plan is not None
     pipeline = pipeline_from_spec(plan.spec, where=plan_key)
     assert pipeline.lookback is not None
-    lookback = earlier(lake, plan, pipeline.lookback, staged=staged, log=log)
+    lookback = read_lookback(lake, plan, pipeline.lookback, staged=staged, log=log)
     before, read = _before(lake, log, pipeline, lookback)
     records, dead, accounts = _read(log, plan.topics, own_span(lake, plan))
     outputs = job(records, before, plan.interval)
