@@ -220,9 +220,9 @@ def test_another_user_gets_through_folders_that_are_closed_to_it(tmp_path: Path)
         name="look",
         log_path=log_path,
         deadline_s=20,
-        user="nobody",
+        user="daemon",
     )
-    assert log_path.read_text() == "nobody\ninside"
+    assert log_path.read_text() == "daemon\ninside"
 
 
 def test_a_warden_whose_starter_is_gone_starts_nothing(tmp_path: Path, mark: str) -> None:

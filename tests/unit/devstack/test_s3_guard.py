@@ -315,13 +315,13 @@ def test_the_key_is_in_no_argument_and_in_no_file_of_the_server(server: S3Server
     assert not [path for path in files if server.secret_key.encode() in path.read_bytes()]
 
 
-AS_NOBODY = """
+AS_ANOTHER_USER = """
 import encodings.idna, os, socket, sys
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 for line in ("GET /", "GET /lake?list-type=2", "PUT /lake/x", "DELETE /lake/x"):
-    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as asked:
-        asked.sendall(f"{line} HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 0\\r\\n\\r\\n".encode())
-        print(asked.recv(12).decode())
+    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
+        connection.sendall(f"{line} HTTP/1.1\\r\\nHost: x\\r\\nContent-Length: 0\\r\\n\\r\\n".encode())
+        print(connection.recv(12).decode())
 for name in ("environ", "mem"):
     try:
         open(f"/proc/{sys.argv[2]}/{name}", "rb").read(1)
@@ -335,7 +335,7 @@ for name in ("environ", "mem"):
 def test_another_user_of_the_machine_gets_nothing(server: S3Server) -> None:
     assert server.process is not None
     ended = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, str(server.port), str(server.process.pid)],
+        [sys.executable, "-c", AS_ANOTHER_USER, str(server.port), str(server.process.pid)],
         capture_output=True,
         text=True,
         check=True,

@@ -178,7 +178,7 @@ def test_the_login_is_written_as_airflow_reads_it(tmp_path: Path, files: Files) 
     passwords = tmp_path / "passwords.json"
     environment = {
         "PATH": os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.defpath]),
-        "AIRFLOW_ADMIN_PASSWORD": "say \"it\" with ${quotes} and 'more'",
+        "AIRFLOW_ADMIN_PASSWORD": "quote \"it\" with ${quotes} and 'more'",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
     }
     subprocess.run([*command[:-1], command[-1].replace("$$", "$")], env=environment, check=True)
