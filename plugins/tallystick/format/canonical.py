@@ -29,9 +29,8 @@ def dumps(value: Mapping[str, Any]) -> bytes:
     """Return the canonical bytes of `value`; raises TypeError if canonical JSON cannot represent it (floats, bytes)."""
     try:
         text = _ENCODER.encode(value)
-    except ValueError:  # NaN and infinity
-        _refuse_inexact(value)
-        raise
+    except ValueError as error:  # NaN, infinity, or an integer of thousands of digits
+        raise TypeError(f"canonical JSON contains exact values only: {error}") from error
     if _MAYBE_INEXACT.search(text):
         _refuse_inexact(value)
     return text.encode()
@@ -55,7 +54,7 @@ def _refuse_inexact(value: Any) -> None:
             if type(inner) is not str:
                 _refuse_inexact(inner)
     elif isinstance(value, float):
-        raise TypeError(f"{value!r} is a float: canonical JSON holds exact values only")
+        raise TypeError(f"{value!r} is a float: canonical JSON contains exact values only")
     elif isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX:
         raise TypeError(f"{value} does not fit 64 bits")
 
