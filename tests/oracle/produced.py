@@ -199,10 +199,10 @@ class _Notes:
 
     def end(self, outcome: Outcome) -> None:
         """Note how the transaction ended: `ok` for acknowledged records only, `aborted` for all records."""
-        for number, one in enumerate(self.sent):
-            certain = one.offset is not None or outcome == "aborted"
-            if certain and one.outcome == "unknown":
-                self._note(number, replace(one, outcome=outcome))
+        for number, record in enumerate(self.sent):
+            certain = record.offset is not None or outcome == "aborted"
+            if certain and record.outcome == "unknown":
+                self._note(number, replace(record, outcome=outcome))
 
     def _note(self, number: int, sent: Sent) -> None:
         self.sent[number] = sent
