@@ -67,7 +67,7 @@ def test_an_unreachable_and_a_lost_object_are_each_named(
     # The data file is reached by Iceberg's manifests, the report by the chain of records.
     report = next(key for key in small.keys(keys.ATTEMPTS_PREFIX))
     client.delete_object(Bucket=lake.bucket, Key=f"{lake.prefix}/{report}")
-    assert difference(lake) == f"1 live objects are gone, e.g. {report}"
+    assert difference(lake) == f"1 live objects are missing, e.g. {report}"
     client.delete_object(Bucket=lake.bucket, Key=f"{lake.prefix}/{table}")
-    assert str(difference(lake)).startswith("2 live objects are gone")
+    assert str(difference(lake)).startswith("2 live objects are missing")
     assert record in lake.listed()

@@ -30,8 +30,8 @@ class TestS3StoreOnVersitygw(StoreContract, StoreRaceContract):
             session=session,
         )
 
-    def test_a_key_below_an_existing_object_is_unknown(self, store: S3Store) -> None:
-        """A folder cannot be a file. The server returns 409, which proves nothing. Nothing changes."""
+    def test_an_object_next_to_a_folder_of_its_name(self, store: S3Store) -> None:
+        """Overrides the contract: a folder cannot be a file. The server returns 409, which proves nothing."""
         first = store.create("a", b"x")
         assert isinstance(first, Applied)
         outcome = store.create("a/1", b"y")
