@@ -32,7 +32,7 @@ PASSWORD = "not-to-be-seen"
 
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """A broker that these tests may stop and kill. Its port never changes, as with a real one."""
+    """Start a broker that these tests may stop and kill. Its port never changes, as with a real one."""
     state = tmp_path_factory.mktemp("own-kafka")
     make_class_archive(
         fetch_jars(default_jar_folder())

@@ -120,7 +120,7 @@ def test_a_boundary_requested_late_is_not_after_those_that_were_set(
 
 @pytest.fixture(scope="module")
 def wrong_clocks(broker: TestBroker) -> str:
-    """A topic whose partitions have wrong clocks, each in its own way; the last partition has no records."""
+    """Create a topic whose partitions have wrong clocks, each in its own way; the last one has no records."""
     topic, producer = broker.topic(6, **ANY_TIME), broker.producer()
 
     def filled(*numbers: int, day: float, partition: int) -> None:

@@ -385,7 +385,7 @@ def test_a_missing_certificate_file_is_named() -> None:
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[TestBroker]:
-    """A broker that this test may kill. Its port never changes, as with a real one."""
+    """Start a broker that this test may kill. Its port never changes, as with a real one."""
     with KafkaBroker(tmp_path, port=free_port()) as running:
         yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
 

@@ -31,7 +31,7 @@ WINDOW_S = 3
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """A broker whose quotas have a window of 3 s, not 11: it throttles for about 2 s at a time."""
+    """Start a broker whose quotas have a window of 3 s, not 11: it throttles for about 2 s at a time."""
     windows = {"quota.window.num": str(WINDOW_S), "quota.window.size.seconds": "1"}
     with KafkaBroker(tmp_path_factory.mktemp("kafka"), settings=windows) as running:
         yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))

@@ -82,7 +82,7 @@ def test_a_publisher_that_is_killed_leaves_all_or_nothing(
 
 @pytest.fixture
 def own(tmp_path: Path) -> Iterator[Database]:
-    """A database of a server that this test may kill."""
+    """Return a database of a server that this test may kill."""
     running = Postgres(tmp_path)
     running.start()
     database = fresh(running)

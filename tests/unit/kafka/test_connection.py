@@ -39,7 +39,7 @@ PROTOCOLS = pytest.mark.parametrize(
 
 @pytest.fixture
 def silent() -> Iterator[str]:
-    """The address of a listener whose kernel accepts connections, and that never answers."""
+    """Return the address of a listener whose kernel accepts connections, and that never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
@@ -79,7 +79,7 @@ def certificate(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def secured(certificate: Path) -> Iterator[tuple[str, Queue[bytes]]]:
-    """The address of a TLS listener that hangs up after the first bytes, and a queue of those bytes."""
+    """Return the address of a TLS listener that hangs up after the first bytes, and a queue of those bytes."""
     received: Queue[bytes] = Queue()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
