@@ -98,7 +98,7 @@ def counts(account: ReadAccount) -> tuple[int, int, int, int]:
 
 @pytest.fixture(scope="module")
 def mixed(broker: TestBroker) -> dict[str, tuple[str, int]]:
-    """Create per codec a topic with plain, null, empty, large and transactional records. Returns topics and ends."""
+    """Create per codec a topic of plain, null, empty, large and transactional records of several producers."""
     topics = {}
     for codec in CODECS:
         topic = broker.topic()
