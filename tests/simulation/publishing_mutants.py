@@ -133,7 +133,7 @@ def past_a_partly_sent_interval() -> Iterator[None]:
 @contextmanager
 def no_publisher_is_fenced() -> Iterator[None]:
     """Let two publishers send at the same time."""
-    with patch.object(FakeOutput, "_own", lambda _: None):
+    with patch.object(FakeOutput, "_check_epoch", lambda _: None):
         yield
 
 
