@@ -194,7 +194,9 @@ def sql(
 
     limit = None if timeout == "never" else duration(timeout, "--timeout")
     if limit is not None and not limit:
-        raise InvalidRequest("--timeout is 0.", hint="use 1s or more, or never.")
+        raise InvalidRequest(
+            f"--timeout: expected 1s or more, found {timeout!r}.", hint="use 1s or more, or never."
+        )
     answer(_open(lake), statement, form="json" if as_json else form, as_of=as_of, timeout=limit)
 
 
