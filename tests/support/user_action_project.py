@@ -81,10 +81,10 @@ january = dag(
     conf={"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(HERE / "events")},
 )
 paused = dag(pipeline("paused", "short"), "* * * * *", last=None, catchup=False, max_active_runs=1)
-concurrent = dag(pipeline("concurrent", "short"), "@daily")
+shared = dag(pipeline("shared", "short"), "@daily")
 # Another DAG of the same pipeline, and another pipeline that has the same lake by mistake.
-twin = dag(pipeline("concurrent", "short"), "@daily", dag_id="concurrent_twin")
-stranger = dag(pipeline("stranger", "short", lake="concurrent"))
+twin = dag(pipeline("shared", "short"), "@daily", dag_id="shared_twin")
+stranger = dag(pipeline("stranger", "short", lake="shared"))
 # Its buttons are pressed in a browser. Only day 1 has records: later days are committed without Spark.
 buttons = dag(pipeline("buttons", "short"), "@daily")
 before, during, running, by_hand = (
@@ -150,7 +150,7 @@ JOB_FILE_MORE = JOB_FILE.replace(
 NAMES = (
     "january",
     "paused",
-    "concurrent",
+    "shared",
     "stranger",
     "before",
     "during",

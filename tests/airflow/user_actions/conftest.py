@@ -27,8 +27,8 @@ from tallystick_devstack.private_file import write_private
 DAGS = (
     "january",
     "paused",
-    "concurrent",
-    "concurrent_twin",
+    "shared",
+    "shared_twin",
     "stranger",
     "before",
     "during",

@@ -45,8 +45,8 @@ class TakenOver:
     expected: list[Row]
 
 
-@scenario("concurrent")
-def concurrent(driver: Driver) -> tuple[Concurrent, TakenOver]:
+@scenario("shared")
+def shared(driver: Driver) -> tuple[Concurrent, TakenOver]:
     """While the job of a scheduled run waits, other runs request its interval; the last of them takes it over."""
     with driver.held_job() as barrier:
         driver.switch(on=True)
@@ -57,7 +57,7 @@ def concurrent(driver: Driver) -> tuple[Concurrent, TakenOver]:
         driver.trigger("taker", start=day(1), end=day(2), take_over=True)
         driver.wait("taker")
         before = driver.entry(day(1))
-    first = driver.api.wait_for_run("concurrent", FIRST, deadline_s=DEADLINE_S)
+    first = driver.api.wait_for_run("shared", FIRST, deadline_s=DEADLINE_S)
     return facts, TakenOver(
         planned=driver.log("taker", "plan"),
         first_state=str(first["state"]),
@@ -74,14 +74,14 @@ def others(driver: Driver) -> Concurrent:
     held = driver.entry(day(1))
     driver.trigger("with_dates", start=day(1), end=day(2))
     driver.trigger("without_dates")
-    for dag in ("concurrent_twin", "stranger"):
+    for dag in ("shared_twin", "stranger"):
         driver.switch(on=True, dag=dag)
     driver.trigger("strange", dag="stranger", start=day(1), end=day(2))
-    driver.wait_for_appearance(FIRST, dag="concurrent_twin")
+    driver.wait_for_appearance(FIRST, dag="shared_twin")
     runs = {
-        "with_dates": "concurrent",
-        "without_dates": "concurrent",
-        FIRST: "concurrent_twin",
+        "with_dates": "shared",
+        "without_dates": "shared",
+        FIRST: "shared_twin",
         "strange": "stranger",
     }
     ends = {
@@ -100,17 +100,17 @@ def others(driver: Driver) -> Concurrent:
 
 
 @pytest.fixture(scope="session")
-def concurrent_runs(concurrent: tuple[Concurrent, TakenOver]) -> Concurrent:
-    return concurrent[0]
+def concurrent_runs(shared: tuple[Concurrent, TakenOver]) -> Concurrent:
+    return shared[0]
 
 
 @pytest.fixture(scope="session")
-def taken_over(concurrent: tuple[Concurrent, TakenOver]) -> TakenOver:
-    return concurrent[1]
+def taken_over(shared: tuple[Concurrent, TakenOver]) -> TakenOver:
+    return shared[1]
 
 
 HELD = (
-    f"held by concurrent / {FIRST}: [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z); left out"
+    f"held by shared / {FIRST}: [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z); left out"
 )
 
 
@@ -118,7 +118,7 @@ def test_trigger_with_the_dates_of_a_running_run_leaves_them_out_names_their_hol
     concurrent_runs: Concurrent,
 ) -> None:
     assert HELD in concurrent_runs.plans["with_dates"]
-    assert f"granted to concurrent / {FIRST}" in concurrent_runs.commits["with_dates"]
+    assert f"granted to shared / {FIRST}" in concurrent_runs.commits["with_dates"]
     assert concurrent_runs.ends["with_dates"] == "success"
     assert concurrent_runs.still_held == concurrent_runs.held
 
@@ -145,12 +145,12 @@ def test_second_pipeline_on_the_same_lake_is_refused_with_both_names(
 ) -> None:
     assert concurrent_runs.ends["strange"] == "failed"
     log = concurrent_runs.plans["strange"]
-    assert "invalid_pipeline: s3://lake/concurrent is the lake of pipeline 'concurrent'" in log
+    assert "invalid_pipeline: s3://lake/shared is the lake of pipeline 'shared'" in log
     assert "not of 'stranger'" in log
 
 
 def test_take_over_cancels_the_grant_of_a_running_run_and_commits(taken_over: TakenOver) -> None:
-    assert f"cancelled: the grant of concurrent / {FIRST}" in taken_over.planned
+    assert f"cancelled: the grant of shared / {FIRST}" in taken_over.planned
     assert taken_over.before.committed is not None
     assert taken_over.before.committed.request.run == "taker"
 
