@@ -26,7 +26,7 @@ from support.backlog import lake_with_backlog
 from support.fake_output import FakeOutput, Wire
 from support.small_lake import SmallLake
 from tallystick.lake import Lake
-from tallystick.lake.room import Asking, Giving
+from tallystick.lake.room import RoomGiver, RoomRequest
 from tallystick.operations.commit import commit
 from tallystick.operations.publish import Published, publish
 from tallystick.runtime import system_runtime
@@ -164,8 +164,8 @@ def main() -> int:
     parser.add_argument("--without-room", action="store_true")
     options = parser.parse_args()
     if options.without_room:
-        patch.object(Asking, "looked", lambda *_: None).start()
-        patch.object(Giving, "before", lambda *_: None).start()
+        patch.object(RoomRequest, "after_read", lambda *_: None).start()
+        patch.object(RoomGiver, "before", lambda *_: None).start()
     return 0 if all([measure(tables, options) for tables in options.tables]) else 1
 
 

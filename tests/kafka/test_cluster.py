@@ -190,9 +190,9 @@ def test_a_log_that_is_rewritten_before_its_read_ends_is_not_staged(
     with pytest.raises(LogDamaged, match=message) as caught:
         case.staging.result(2 * MOVED_S)
     assert "unclean leader election" in caught.value.hint
-    assert "A new plan stops too" in caught.value.hint
+    assert "A new plan fails, too" in caught.value.hint
     # Offsets and counts match, so a reader that checks nothing else would stage the same plan.
-    case.lake.assert_refused(LogDamaged, "written anew", run=lambda: case.lake.stage(case.plan))
+    case.lake.assert_refused(LogDamaged, "written again", run=lambda: case.lake.stage(case.plan))
     case.lake.assert_refused(
         LogDamaged,
         "no longer has the history in which the boundary at 2013-01-03",
@@ -264,9 +264,9 @@ def test_commits_of_a_rewritten_log_are_not_replaced(rewritten: dict[str, Case])
     case = rewritten["after the commit"]
     again = changed(case.lake)
     case.lake.assert_refused(
-        LogDamaged, "written anew", run=lambda: case.lake.planned(SECOND, **again)
+        LogDamaged, "written again", run=lambda: case.lake.planned(SECOND, **again)
     )
-    case.lake.assert_refused(LogDamaged, "written anew", run=lambda: case.lake.planned(days(2, 3)))
+    case.lake.assert_refused(LogDamaged, "written again", run=lambda: case.lake.planned(days(2, 3)))
     assert case.numbers == list(range(KEPT + LOST))
     case.lake.assert_verified()
 

@@ -66,8 +66,8 @@ def test_a_topic_that_is_recreated_before_its_read_ends_is_not_staged(
     known = plan.topics[0].topic_id
     lake.assert_refused(
         IdentityChanged,
-        f"topic {topic!r} was deleted and created anew: its id is ",
-        f"{known} is expected",
+        f"topic {topic!r} was deleted and created again: expected id ",
+        f"expected id {known}, found ",
         run=lambda: lake.stage(plan, when, lambda: recreate(broker, topic)),
     )
     # Neither the same plan nor a new one continues: both stop until a person decides.

@@ -42,8 +42,12 @@ def test_a_plan_that_retention_overtook_names_both_offsets_and_the_loss_can_be_a
 @pytest.mark.parametrize(
     ("when", "begins", "message"),
     [
-        ("before the read", 14, "offsets [10, 20) are wanted, from 10 on are still to be read"),
-        ("between two splits", 24, "offsets [20, 30) are wanted, from 20 on are still to be read"),
+        ("before the read", 14, "expected offsets [10, 20), of which those from 10 on are unread"),
+        (
+            "between two splits",
+            24,
+            "expected offsets [20, 30), of which those from 20 on are unread",
+        ),
     ],
 )
 def test_retention_that_overtakes_a_reader_stops_it_with_both_offsets(

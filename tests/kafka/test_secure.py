@@ -154,7 +154,7 @@ def test_the_error_of_a_refused_scram_user_names_the_settings_to_check(
 
 def test_a_certificate_of_an_unknown_issuer_is_refused(secured: Secured, tmp_path: Path) -> None:
     other = self_signed(tmp_path / "other.pem")
-    with pytest.raises(SettingsError, match=r"certificate that does not verify.*ssl_cafile"):
+    with pytest.raises(SettingsError, match=r"certificate that cannot be verified.*ssl_cafile"):
         KafkaClient(secured.settings(ssl_cafile=str(other))).__enter__()
 
 

@@ -130,7 +130,8 @@ def test_after_a_lost_answer_to_commit_the_progress_row_shows_the_outcome(
         # Armed only now: the output was taken by a commit of its own before.
         proxy.armed.set()
         with pytest.raises(
-            OutputUnavailable, match=r"output feed of .*the database says whether it was written"
+            OutputUnavailable,
+            match=r"output feed of .*reads from the database whether it was written",
         ):
             output.publish(second(), resumed=False)
         assert proxy.lost.is_set()

@@ -61,7 +61,10 @@ def test_a_publisher_that_took_the_output_last_with_an_old_ledger_changes_nothin
     late = database.begun()
     with pytest.raises(OutputBusy) as caught:
         late.publish(first()[1], resumed=False)
-    assert f"holds generation 2, plan {2:032x}: it was replaced meanwhile" in caught.value.message
+    assert (
+        f"has generation 2, plan {2:032x}, which is newer: it was replaced in the meantime"
+        in caught.value.message
+    )
     late.close()
     assert database.rows() == ALL_NEW
 
@@ -82,7 +85,7 @@ def test_a_publisher_frozen_in_its_transaction_is_waited_for_and_then_busy(
     frozen.publish(second(), resumed=False)
     frozen.close()
     assert messages == [
-        "output feed: another publisher has held output feed (table public.events of connection default) for 1 s."
+        "output feed: another publisher has locked output feed (table public.events of connection default) for 1 s."
     ]
     assert database.rows() == ALL_NEW
 

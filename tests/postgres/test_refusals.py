@@ -52,11 +52,11 @@ def of_types(rows: dict[str, pa.Array]) -> Publication:
     [
         (
             [{"k": "a", "n": 1}, {"k": None, "n": 2}, {"k": None, "n": 3}],
-            f"row 1 has no value in its key column 'k', which {TABLE} must have (rows like that: 2).",
+            f"row 1: expected a value in its key column 'k' of {TABLE}, found null (rows with null: 2).",
         ),
         (
             [*OLD, {"k": "b", "n": 5}, {"k": "b", "n": 6}, {"k": "a", "n": 5}],
-            "2 rows have the key k='a' (keys like that: 2).",
+            "expected one row per key, found 2 rows with k='a' (duplicate keys: 2).",
         ),
         ([{"n": 1}], "its rows have no column 'k', which is in the key."),
         (
@@ -65,11 +65,11 @@ def of_types(rows: dict[str, pa.Array]) -> Publication:
         ),
         (
             [{"k": "a", "n": "1"}],
-            f"column 'n' is string in the lake and bigint in {TABLE}, which does not hold every value of it.",
+            f"column 'n' of {TABLE}: expected a type with every value of string, as in the lake, found bigint.",
         ),
         (
             [{"k": "a", "n": 1.0}],
-            f"column 'n' is double in the lake and bigint in {TABLE}, which does not hold every value of it.",
+            f"column 'n' of {TABLE}: expected a type with every value of double, as in the lake, found bigint.",
         ),
         (
             [{"k": "a\x00b", "n": 1}],
@@ -94,27 +94,27 @@ def test_a_time_outside_the_range_of_python_is_refused(database: Database) -> No
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
-        ("DROP TABLE public.events", f"{TABLE} is not there."),
+        ("DROP TABLE public.events", f"{TABLE} does not exist."),
         (
             "ALTER TABLE public.events RENAME COLUMN k TO other",
             f"{TABLE} has no column 'k', which is in the key.",
         ),
         (
             "ALTER TABLE public.events DROP CONSTRAINT events_pkey",
-            f"{TABLE} has no unique constraint on the key (k) that is checked at once.",
+            f"{TABLE} has no unique constraint on the key (k) that is not deferrable.",
         ),
         (
             "ALTER TABLE public.events DROP CONSTRAINT events_pkey, ADD UNIQUE (k, n)",
-            f"{TABLE} has no unique constraint on the key (k) that is checked at once.",
+            f"{TABLE} has no unique constraint on the key (k) that is not deferrable.",
         ),
         (
             "ALTER TABLE public.events DROP CONSTRAINT events_pkey, ADD UNIQUE (k) DEFERRABLE",
-            f"{TABLE} has no unique constraint on the key (k) that is checked at once.",
+            f"{TABLE} has no unique constraint on the key (k) that is not deferrable.",
         ),
         (
             "ALTER TABLE public.events DROP CONSTRAINT events_pkey; "
             "CREATE UNIQUE INDEX ON public.events (k) WHERE n > 0",
-            f"{TABLE} has no unique constraint on the key (k) that is checked at once.",
+            f"{TABLE} has no unique constraint on the key (k) that is not deferrable.",
         ),
         (
             "ALTER TABLE public.events SET UNLOGGED",
@@ -122,23 +122,23 @@ def test_a_time_outside_the_range_of_python_is_refused(database: Database) -> No
         ),
         (
             "ALTER TABLE public.events RENAME TO base; CREATE VIEW public.events AS SELECT * FROM public.base",
-            f"{TABLE} is no table: a view or something else has its name.",
+            f"{TABLE} is not a table but a view or another object.",
         ),
         (
             "ALTER TABLE public.events ALTER COLUMN n TYPE integer",
-            f"column 'n' is long in the lake and integer in {TABLE}, which does not hold every value of it.",
+            f"column 'n' of {TABLE}: expected a type with every value of long, as in the lake, found integer.",
         ),
         (
             "ALTER TABLE public.events ALTER COLUMN k TYPE char(9)",
-            f"column 'k' is string in the lake and character(9) in {TABLE}, which does not hold every value of it.",
+            f"column 'k' of {TABLE}: expected a type with every value of string, as in the lake, found character(9).",
         ),
         (
             "CREATE DOMAIN public.short AS text; ALTER TABLE public.events ALTER COLUMN k TYPE public.short",
-            f"column 'k' is string in the lake and short in {TABLE}, which does not hold every value of it.",
+            f"column 'k' of {TABLE}: expected a type with every value of string, as in the lake, found short.",
         ),
         (
             "ALTER TABLE public.events ALTER COLUMN k TYPE varchar(1)",
-            f"row 3 has 2 characters in column 'k', which is character varying(1) in {TABLE}.",
+            f"row 3, column 'k': expected character varying(1) as in {TABLE}, found 2 characters.",
         ),
         (
             "ALTER TABLE public.events ADD COLUMN more text NOT NULL",
@@ -146,11 +146,11 @@ def test_a_time_outside_the_range_of_python_is_refused(database: Database) -> No
         ),
         (
             "ALTER TABLE public.events DROP COLUMN n, ADD COLUMN n bigint GENERATED ALWAYS AS (1) STORED",
-            f"column 'n' of {TABLE} is computed by the database.",
+            f"column 'n' of {TABLE} is generated by the database.",
         ),
         (
             "ALTER TABLE public.events ALTER COLUMN n SET NOT NULL",
-            f"row 4 has no value in column 'n', which {TABLE} must have (rows like that: 1).",
+            f"row 4: expected a value in column 'n' of {TABLE}, found null (rows with null: 1).",
         ),
     ],
 )
@@ -262,10 +262,10 @@ def test_another_key_or_table_for_the_same_output_is_refused(database: Database)
     database.run("CREATE TABLE public.other (k text PRIMARY KEY, n bigint)")
     with pytest.raises(
         OutputRefused,
-        match=r"into public.events by the key k, and is declared into .* by the key k, n",
+        match=r"expected public.events with the key k as published, found .* with the key k, n",
     ):
         database.begun(key=("n", "k"))
-    with pytest.raises(OutputRefused, match=r"and is declared into public.other by the key k"):
+    with pytest.raises(OutputRefused, match=r"found public.other with the key k"):
         database.begun(into="public.other")
 
 
@@ -277,14 +277,15 @@ def test_columns_that_change_later_are_refused(database: Database) -> None:
     with pytest.raises(OutputRefused) as caught:
         output.prepare(wide)
     assert caught.value.message.endswith(
-        f"column 'more' of {TABLE} is NOT NULL, and intervals that were written before have no value for it."
+        f"column 'more' of {TABLE} is NOT NULL, but intervals that were written before have no value for it."
     )
     database.run("ALTER TABLE public.events ALTER COLUMN more DROP NOT NULL")
     output.prepare(wide)
     output.publish(wide, resumed=False)
     database.run("ALTER TABLE public.events ALTER COLUMN n TYPE numeric")
     with pytest.raises(
-        OutputRefused, match=r"column 'n' is numeric in table .* and bigint in its history"
+        OutputRefused,
+        match=r"column 'n' of table .*: expected bigint as in its history .*, found numeric",
     ):
         output.prepare(publication(OLD, plan=6, first=3))
     output.close()
@@ -295,31 +296,31 @@ def test_columns_that_change_later_are_refused(database: Database) -> None:
     [
         (
             "TRUNCATE tallystick.progress",
-            "tallystick.progress has 0 of the 1 intervals that were written.",
+            "expected 1 written intervals in tallystick.progress, found 0.",
         ),
         (
             "DELETE FROM tallystick.outputs",
-            f"the ledger knows that plan {1:032x} was written, and tallystick.progress has no row of the interval.",
+            f"expected plan {1:032x} of the ledger in tallystick.progress, found no row of the interval.",
         ),
         (
             "DROP SCHEMA tallystick CASCADE",
-            f"the ledger knows that plan {1:032x} was written, and tallystick.progress has no row of the interval.",
+            f"expected plan {1:032x} of the ledger in tallystick.progress, found no row of the interval.",
         ),
         (
             "UPDATE tallystick.progress SET plan = 'x', generation = 0",
-            f"{TABLE} holds generation 0, plan x, and the ledger wants plan {2:032x} instead of {1:032x}.",
+            f"{TABLE} has generation 0, plan x, but the ledger replaces plan {1:032x} by {2:032x}.",
         ),
         (
             "UPDATE tallystick.progress SET generation = 2",
-            f"{TABLE} holds generation 2, plan {1:032x}, and the ledger wants plan {2:032x} instead of {1:032x}.",
+            f"{TABLE} has generation 2, plan {1:032x}, but the ledger replaces plan {1:032x} by {2:032x}.",
         ),
         (
             "UPDATE tallystick.progress SET \"end\" = '2013-01-03'",
-            f"{TABLE} holds generation 1, plan {1:032x}, of an interval that ends at 2013-01-03 00:00:00+00:00.",
+            f"{TABLE} has generation 1, plan {1:032x}, of an interval that ends at 2013-01-03 00:00:00+00:00.",
         ),
         (
             "DELETE FROM tallystick.history_{} WHERE k = 'a'",
-            "tallystick.history_{} has 2 rows of the interval, and tallystick.progress says 3.",
+            "expected 3 rows of the interval as in tallystick.progress, found 2 in tallystick.history_{}.",
         ),
     ],
 )
@@ -339,7 +340,7 @@ def test_a_database_that_contradicts_the_ledger_is_refused(
         with pytest.raises(OutputRefused) as caught:
             act(new)
         assert caught.value.message == (
-            f"{prefix}what {TABLE} holds is in doubt: " + message.format(number)
+            f"{prefix}the content of {TABLE} is in doubt: " + message.format(number)
         )
     output.close()
     assert database.rows() == OLD

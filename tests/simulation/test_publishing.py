@@ -9,7 +9,7 @@ import pytest
 from simulation.publishing import PublishingSchedule, explore_publishing
 from simulation.publishing_mutants import MUTANTS
 from tallystick.lake import Snapshot, lake
-from tallystick.lake.room import Giving
+from tallystick.lake.room import RoomGiver
 
 # A slow machine with concurrent tests takes ten times as long as an idle one.
 pytestmark = pytest.mark.timeout(1800)
@@ -30,9 +30,9 @@ def test_the_explorer_includes_publishers_that_pause_and_commits_that_start_agai
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reached: set[str] = set()
-    asked, check = Giving._asked, Snapshot.check_still_there
+    asked, check = RoomGiver._is_requested, Snapshot.check_still_there
 
-    def noted_pause(self: Giving, now_s: float) -> bool:
+    def noted_pause(self: RoomGiver, now_s: float) -> bool:
         if found := asked(self, now_s):
             reached.add("a pause")
         return found
@@ -44,7 +44,7 @@ def test_the_explorer_includes_publishers_that_pause_and_commits_that_start_agai
             reached.add("a commit that starts again")
             raise
 
-    monkeypatch.setattr(Giving, "_asked", noted_pause)
+    monkeypatch.setattr(RoomGiver, "_is_requested", noted_pause)
     monkeypatch.setattr(Snapshot, "check_still_there", noted_check)
     _, broken = explore_publishing(SEED, 60)
     assert not broken

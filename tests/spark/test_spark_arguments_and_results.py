@@ -128,7 +128,9 @@ def test_too_many_partial_rows_are_an_invalid_pipeline_also_when_spark_counts_th
 ) -> None:
     monkeypatch.setattr(combine, "PARTIALS_BYTES_MAX", 10)
     rows = [task_row(0, None, b"12345", b"6"), task_row(1, None, b"78901")]
-    with pytest.raises(InvalidPipeline, match="of 2 pieces have 11 bytes, the driver takes 10"):
+    with pytest.raises(
+        InvalidPipeline, match="of 2 input splits have 11 bytes, but the driver accepts at most 10"
+    ):
         results_of(rows)
     spark: Any = None
     text = "Total size of serialized results of 9 tasks is bigger than spark.driver.maxResultSize"
@@ -212,7 +214,9 @@ def test_a_transform_gets_the_frames_and_the_context_if_it_has_a_parameter_for_i
 
     for transform in (arguments.append, with_context):
         for frames in ({"a": one}, {"a": one, "b": two}):
-            with pytest.raises(InvalidPipeline, match=r"job job\.py: the transform returned"):
+            with pytest.raises(
+                InvalidPipeline, match=r"job job\.py: expected .* from the transform, found"
+            ):
                 transformed(spark, transform, frames, context, pipeline)
     both = {"a": one, "b": two}
     assert arguments == ["one", both, "one", "context", both, "context"]

@@ -125,10 +125,10 @@ def test_files_of_tasks_killed_after_their_uploads_are_in_no_report(
 
 UNFIT = {
     'records.groupBy("origin").agg(F.count("*").alias("flights"))': (
-        "job job.py: table 'origins' lacks column 'name', declared as string"
+        "job job.py: table 'origins': expected column 'name' of type string, found none"
     ),
     'per_origin.withColumn("flights", F.col("flights").cast("string"))': (
-        "job job.py: table 'origins', column 'flights' is string, declared is int64"
+        "job job.py: table 'origins', column 'flights': expected int64, found string"
     ),
     'records.select("nowhere")': (
         "job job.py: the transform raised AnalysisException: [UNRESOLVED_COLUMN"

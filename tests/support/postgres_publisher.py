@@ -27,8 +27,8 @@ ALL_NEW = [NEW[0], NEW[1], EARLIER[0], NEW[2], EARLIER[1]]
 
 # The statements of one publication in order, from the first row on; `copy` is not a statement.
 STAGING = (
-    *("look at the table", "look at the columns", "look at the keys", "drop the stage"),
-    *("create the stage", "copy", "analyze the stage", "look for nulls", "look for doubled keys"),
+    *("read the table", "read the columns", "read the keys", "drop the stage"),
+    *("create the stage", "copy", "analyze the stage", "find nulls", "find duplicate keys"),
 )
 DECIDING = (
     *(

@@ -277,7 +277,7 @@ def probe(answer: ProbeResult) -> Form:
         "conditional_writes": True,
         "scratch_left": answer.scratch if answer.scratch_left else None,
         "steps": [
-            {"asked": step.asked, "expected": step.expected, "answered": step.answered}
+            {"request": step.request, "expected": step.expected, "found": step.found}
             for step in answer.steps
         ],
     }

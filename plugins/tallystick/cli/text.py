@@ -247,11 +247,11 @@ def released(answer: Released) -> str:
 
 def probe_step(step: ProbeStep) -> str:
     """Return one check of a store and its result as text."""
-    good = step.answered == step.expected or step.answered in step.expected.split(" or ")
-    lines = [paragraph(f"{'ok  ' if good else 'FAIL'}  {step.asked}")]
+    good = step.found == step.expected or step.found in step.expected.split(" or ")
+    lines = [paragraph(f"{'ok  ' if good else 'FAIL'}  {step.request}")]
     if not good:
         lines.append(paragraph(f"expected  {step.expected}", indent=INDENT * 3))
-        lines.append(paragraph(f"answered  {step.answered}", indent=INDENT * 3))
+        lines.append(paragraph(f"found     {step.found}", indent=INDENT * 3))
     return "\n".join(lines)
 
 

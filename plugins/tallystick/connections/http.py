@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 from urllib.parse import urlsplit
 
-from tallystick.connections.settings import Settings, check_timeout, unfit
+from tallystick.connections.settings import Settings, check_timeout, unusable
 
 # The headers that tallystick itself sets in each call.
 OWN_HEADERS = ("idempotency-key", "content-length", "transfer-encoding", "host", "connection")
@@ -41,25 +41,25 @@ class HttpSettings(Settings):
     def __post_init__(self) -> None:
         check_timeout(self.timeout_s)
         if self.base_url is not None and not _is_base_url(self.base_url):
-            raise unfit(
-                "base_url is not http(s)://host with a path at most",
+            raise unusable(
+                "base_url: expected http(s)://host, with a path at most",
                 "write it without user, query and fragment.",
             )
         if (self.username is None) != (self.password is None):
-            raise unfit("one of username and password is given", "give both, or neither.")
+            raise unusable("only one of username and password is set", "set both or neither.")
         if self.bearer_token is not None and self.username is not None:
-            raise unfit("bearer_token and username are both given", "give one of the two.")
+            raise unusable("both bearer_token and username are set", "set one of the two.")
         for name, value in self.sent_headers().items():
             if not _HEADER.fullmatch(name) or not _VALUE.fullmatch(value):
                 # The message does not quote them: a broken name may be half of a secret.
-                raise unfit(
-                    "a header's name or value has a sign that no header has",
-                    "use printable ASCII, and letters, digits and hyphens in names.",
+                raise unusable(
+                    "a header's name or value has a character that headers do not allow",
+                    "use printable ASCII in values; letters, digits and hyphens in names.",
                 )
             if name.lower() in OWN_HEADERS or name.lower().startswith(OWN_PREFIX):
-                raise unfit(
-                    f"header {name} is one that tallystick sets itself",
-                    "leave it out of `headers`.",
+                raise unusable(
+                    f"header {name} is set by tallystick itself",
+                    "remove it from `headers`.",
                 )
 
     def sent_headers(self) -> dict[str, str]:
@@ -75,9 +75,9 @@ class HttpSettings(Settings):
     def secrets(self) -> tuple[str, ...]:
         """Return the values that no message may contain, the longest first; of `Bearer abc` also the `abc`."""
         values = [*self.sent_headers().values()]
-        words = [value.rpartition(" ")[2] for value in values]
+        last_words = [value.rpartition(" ")[2] for value in values]
         path = urlsplit(self.base_url).path.strip("/") if self.base_url else ""
-        found = {*values, *words, self.password or "", self.bearer_token or "", path}
+        found = {*values, *last_words, self.password or "", self.bearer_token or "", path}
         return tuple(sorted((one for one in found if len(one) > 4), key=len, reverse=True))
 
 

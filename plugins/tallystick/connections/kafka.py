@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from tallystick.connections.settings import Settings, unfit
+from tallystick.connections.settings import Settings, unusable
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -63,22 +63,25 @@ class KafkaSettings(Settings):
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
-            raise unfit("bootstrap_servers is missing or empty", "name at least one host:port.")
+            raise unusable("bootstrap_servers is missing or empty", "set at least one host:port.")
         for server in self.bootstrap_servers:
             _check_server(server)
         if self.security_protocol not in SECURITY_PROTOCOLS:
-            raise unfit(
-                f"security_protocol {self.security_protocol!r} is unknown",
+            raise unusable(
+                f"unknown security_protocol {self.security_protocol!r}",
                 f"use one of {', '.join(SECURITY_PROTOCOLS)}.",
             )
         for name, most in _TIMEOUTS.items():
             if not 1 <= getattr(self, name) <= most:
-                raise unfit(f"{name} {getattr(self, name)} is out of bounds", f"use 1 to {most}.")
+                raise unusable(
+                    f"{name}: expected 1 to {most}, found {getattr(self, name)}",
+                    "set a value in this range.",
+                )
         if self.proxy_url is not None and not _is_socks_url(self.proxy_url):
-            raise unfit(
+            raise unusable(
                 "proxy_url is not a SOCKS5 address",
-                "write socks5://host:port (user, colon, password and an @ before the host where it wants them, with / "
-                "and @ in them as %2F and %40), or leave it out.",
+                "write socks5://host:port (if it needs them: user, colon, password and an @ before the host, with / and "
+                "@ in them as %2F and %40), or remove it.",
             )
         self._check_sasl()
         self._check_ssl()
@@ -88,32 +91,32 @@ class KafkaSettings(Settings):
             self._refuse_unused(_SASL_ONLY, "SASL_PLAINTEXT or SASL_SSL")
             return
         if self.sasl_mechanism not in SASL_MECHANISMS:
-            raise unfit(
-                f"sasl_mechanism {self.sasl_mechanism!r} is not supported",
+            raise unusable(
+                f"unsupported sasl_mechanism {self.sasl_mechanism!r}",
                 f"use one of {', '.join(SASL_MECHANISMS)}.",
             )
         if not self.sasl_plain_username or not self.sasl_plain_password:
-            raise unfit(
-                f"{self.security_protocol} lacks sasl_plain_username or sasl_plain_password",
-                "give both: kafka-python uses these two for PLAIN and for SCRAM.",
+            raise unusable(
+                f"{self.security_protocol} without sasl_plain_username or sasl_plain_password",
+                "set both: kafka-python uses these two for PLAIN and for SCRAM.",
             )
 
     def _check_ssl(self) -> None:
         if not self.security_protocol.endswith("SSL"):
             self._refuse_unused(_SSL_ONLY, "SSL or SASL_SSL")
         elif (self.ssl_keyfile or self.ssl_password) and not self.ssl_certfile:
-            raise unfit(
-                "ssl_keyfile or ssl_password is given without ssl_certfile",
-                "give the client certificate too.",
+            raise unusable(
+                "ssl_keyfile or ssl_password is set without ssl_certfile",
+                "set the client certificate, too.",
             )
 
     def _refuse_unused(self, names: tuple[str, ...], wanted: str) -> None:
         # If a password were silently ignored, the connection would be less safe than its owner believes.
         for name in names:
             if getattr(self, name) is not None:
-                raise unfit(
+                raise unusable(
                     f"{name} has no effect with security_protocol {self.security_protocol}",
-                    f"set security_protocol to {wanted}, or leave {name} out.",
+                    f"set security_protocol to {wanted}, or remove {name}.",
                 )
 
     def secrets(self) -> tuple[str, ...]:
@@ -134,7 +137,7 @@ class KafkaSettings(Settings):
             return value
         servers = value.split(",") if isinstance(value, str) else value
         if not isinstance(servers, list | tuple) or not all(isinstance(s, str) for s in servers):
-            raise unfit(
+            raise unusable(
                 "bootstrap_servers: expected a string or a list of strings",
                 'use "host:port,host:port".',
             )
@@ -142,10 +145,10 @@ class KafkaSettings(Settings):
 
     def as_env_json(self) -> str:
         """Return the JSON form with its secrets, only to be passed to a child process in its environment."""
-        words = {one.name: getattr(self, one.name) for one in fields(self)}
-        said = {name: value for name, value in words.items() if value is not None}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        options = {name: value for name, value in values.items() if value is not None}
         return json.dumps(
-            said | {"bootstrap_servers": list(self.bootstrap_servers)}, sort_keys=True
+            options | {"bootstrap_servers": list(self.bootstrap_servers)}, sort_keys=True
         )
 
     def client_options(self) -> dict[str, Any]:
@@ -161,14 +164,14 @@ def _check_server(server: str) -> None:
     host, colon, port = server.rpartition(":")
     # With "@" or "/" it would be a URL, which may contain a password: refuse it without quoting it.
     if any(sign in server for sign in "@/ \t\n"):
-        raise unfit(
+        raise unusable(
             "an entry of bootstrap_servers is not host:port",
             "write it without scheme, user or path.",
         )
     if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
-        raise unfit(
-            f"bootstrap_servers has {server!r}, which is not host:port",
-            "name host and port (1 to 65535).",
+        raise unusable(
+            f"bootstrap_servers: expected host:port, found {server!r}",
+            "write host and port (1 to 65535).",
         )
 
 

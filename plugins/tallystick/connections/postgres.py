@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-from tallystick.connections.settings import Settings, unfit
+from tallystick.connections.settings import Settings, unusable
 
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 TIMEOUT_S_MAX = 86_400
@@ -49,27 +49,28 @@ class PostgresSettings(Settings):
     def __post_init__(self) -> None:
         for name in ("host", "dbname", "user"):
             if not getattr(self, name):
-                raise unfit(f"{name} is missing or empty", f"write it as {self.EXAMPLE}.")
+                raise unusable(f"{name} is missing or empty", f"write it as {self.EXAMPLE}.")
         # With "@" or "://" it would be a URL, which may contain a password: refuse it without quoting it.
         if "@" in self.host or "://" in self.host:
-            raise unfit(
-                "host is not a host's name",
-                "write it without scheme, user or port; each has its word.",
+            raise unusable(
+                "host is not a host name",
+                "write it without scheme, user or port: each has a setting of its own.",
             )
         if not 0 < self.port < 65536:
-            raise unfit(f"port {self.port} is out of bounds", "use 1 to 65535.")
+            raise unusable(f"port: expected 1 to 65535, found {self.port}", "use 1 to 65535.")
         if self.sslmode not in SSL_MODES:
-            raise unfit(
-                f"sslmode {self.sslmode!r} is unknown", f"use one of {', '.join(SSL_MODES)}."
+            raise unusable(
+                f"unknown sslmode {self.sslmode!r}", f"use one of {', '.join(SSL_MODES)}."
             )
         if (self.sslkey or self.sslpassword) and not self.sslcert:
-            raise unfit(
-                "sslkey or sslpassword is given without sslcert", "give the client certificate too."
+            raise unusable(
+                "sslkey or sslpassword is set without sslcert", "set the client certificate, too."
             )
         for name in ("connect_timeout_s", "lock_timeout_s", "statement_timeout_s"):
             if not 1 <= getattr(self, name) <= TIMEOUT_S_MAX:
-                raise unfit(
-                    f"{name} {getattr(self, name)} is out of bounds", f"use 1 to {TIMEOUT_S_MAX}."
+                raise unusable(
+                    f"{name}: expected 1 to {TIMEOUT_S_MAX}, found {getattr(self, name)}",
+                    "set a value in this range.",
                 )
 
     def secrets(self) -> tuple[str, ...]:
@@ -84,5 +85,5 @@ class PostgresSettings(Settings):
     def client_options(self) -> dict[str, Any]:
         """Return the settings as libpq's options; they contain secrets."""
         own = ("connect_timeout_s", "lock_timeout_s", "statement_timeout_s")
-        words = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
-        return {name: value for name, value in words.items() if value is not None}
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in own}
+        return {name: value for name, value in values.items() if value is not None}

@@ -34,7 +34,7 @@ def check_connection_name(name: str) -> str:
     """
     if not _NAME.fullmatch(name):
         raise SettingsError(
-            f"{name!r} is not a connection name.",
+            f"connection name {name!r} is not allowed.",
             hint="use 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter or digit.",
         )
     return name
@@ -65,7 +65,7 @@ def resolve(
     variable = env_name(kind, name)
     # No connection's name contains a dot, so a file of one kind is never read as another's.
     file = f"{name}.json" if kind is KafkaSettings else f"{kind.KIND}.{name}.json"
-    found, looked = _look(variable, file, environ)
+    found, missing = _search(variable, file, environ)
     if found is not None:
         return kind.from_json(found.text, source=found.source)
     if fallback is not None:
@@ -73,7 +73,7 @@ def resolve(
     if kind is HttpSettings and name == "default":
         return kind.from_mapping({}, source=f"connection {name!r}")  # calls without headers
     raise SettingsError(
-        f"{kind.TITLE} connection {name!r} is not defined: {looked}.",
+        f"{kind.TITLE} connection {name!r} is not defined: {missing}.",
         hint=f"set {variable} to JSON such as {kind.EXAMPLE}, or mount {file}.",
     )
 
@@ -84,18 +84,20 @@ class _SettingsText:
     source: str
 
 
-def _look(variable: str, file: str, environ: Mapping[str, str]) -> tuple[_SettingsText | None, str]:
+def _search(
+    variable: str, file: str, environ: Mapping[str, str]
+) -> tuple[_SettingsText | None, str]:
     """Return the text in the environment or the secrets folder; if there is none, None and the searched places."""
     if text := environ.get(variable):
         return _SettingsText(text=text, source=f"environment variable {variable}"), ""
-    looked = f"the environment variable {variable} is not set and "
+    missing = f"the environment variable {variable} is not set and "
     if folder := environ.get(SECRETS_DIR_ENV):
         path = Path(folder) / file
         secret = _read_secret(path)
         if secret is not None:
             return _SettingsText(text=secret, source=f"secret file {path}"), ""
-        return None, f"{looked}there is no file {path}"
-    return None, f"{looked}{SECRETS_DIR_ENV} is not set"
+        return None, f"{missing}there is no file {path}"
+    return None, f"{missing}{SECRETS_DIR_ENV} is not set"
 
 
 def _read_secret(path: Path) -> str | None:
@@ -108,7 +110,7 @@ def _read_secret(path: Path) -> str | None:
     except OSError as error:
         raise SettingsError(
             f"secret file {path} cannot be opened: {error.strerror}.",
-            hint="make it readable for the user who runs this process, and for nobody else.",
+            hint="make it readable only for the user who runs this process.",
         ) from None
     try:
         _check_private(path, os.fstat(descriptor))
@@ -118,8 +120,8 @@ def _read_secret(path: Path) -> str | None:
         os.close(descriptor)
     if len(body) > SECRET_BYTES_MAX:
         raise SettingsError(
-            f"secret file {path} is larger than {SECRET_BYTES_MAX} bytes.",
-            hint="check what was mounted there.",
+            f"secret file {path}: expected at most {SECRET_BYTES_MAX} bytes, found more.",
+            hint="check what is mounted there.",
         )
     try:
         return body.decode()
@@ -136,7 +138,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
     """
     if not stat.S_ISREG(status.st_mode):
         raise SettingsError(
-            f"secret file {path} is not a file.", hint="check what was mounted there."
+            f"secret file {path} is not a file.", hint="check what is mounted there."
         )
     mode = stat.S_IMODE(status.st_mode)
     of_root = status.st_uid == ROOT_UID
@@ -147,6 +149,7 @@ def _check_private(path: Path, status: os.stat_result) -> None:
         )
     if status.st_uid not in (os.geteuid(), ROOT_UID):
         raise SettingsError(
-            f"secret file {path} belongs to user {status.st_uid}, we are {os.geteuid()}.",
-            hint="let it belong to the user who runs this process, or to root.",
+            f"secret file {path}: expected owner {os.geteuid()} (the user of this process) or root, found "
+            f"{status.st_uid}.",
+            hint="change its owner to the user who runs this process, or to root.",
         )

@@ -43,8 +43,8 @@ class Settings:
         """
         try:
             return cls(**cls._checked(options))
-        except SettingsError as unfit:
-            why = unfit
+        except SettingsError as unusable:
+            why = unusable
         # Raise outside the handler, here and below: Python attaches the handled error, which may quote a value.
         raise SettingsError(f"{source}: {why.message}", hint=why.hint)
 
@@ -75,17 +75,21 @@ class Settings:
         checked: dict[str, Any] = {}
         for name, value in options.items():
             if name not in kinds:
-                raise unfit(f"{name!r} is not a setting", f"use only {', '.join(sorted(kinds))}.")
+                raise unusable(
+                    f"{name!r} is not a setting", f"use only {', '.join(sorted(kinds))}."
+                )
             checked[name] = cls._converted(name, value)
             # Compare exact types: True is an instance of int.
             if type(checked[name]) is not kinds[name]:
-                raise unfit(
+                raise unusable(
                     f"{name}: expected {_NAMES[kinds[name]]}, found "
                     f"{_NAMES.get(type(value), 'null' if value is None else 'another type')}",
                     "correct the connection's JSON.",
                 )
             if kinds[name] is dict and not all(type(one) is str for one in value.values()):
-                raise unfit(f"{name}: expected an object of strings", "write each value as one.")
+                raise unusable(
+                    f"{name}: expected an object of strings", "write each value as a string."
+                )
         # A missing required option gets an empty value, which the class itself refuses.
         return {name: kinds[name]() for name in _required(cls)} | checked
 
@@ -131,11 +135,11 @@ def _required(cls: type[Settings]) -> tuple[str, ...]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     options = dict(pairs)
     if len(options) != len(pairs):
-        raise ValueError("a key twice")
+        raise ValueError("duplicate key")
     return options
 
 
-def unfit(message: str, hint: str) -> SettingsError:
+def unusable(message: str, hint: str) -> SettingsError:
     """Build the SettingsError for unusable settings. `message` names options and never their values."""
     return SettingsError(f"{message}.", hint=hint)
 
@@ -143,7 +147,10 @@ def unfit(message: str, hint: str) -> SettingsError:
 def check_timeout(timeout_s: int) -> None:
     """Check the timeout of a call, in seconds. Raises SettingsError if it is out of bounds."""
     if not 1 <= timeout_s <= TIMEOUT_S_MAX:
-        raise unfit(f"timeout_s {timeout_s} is out of bounds", f"use 1 to {TIMEOUT_S_MAX}.")
+        raise unusable(
+            f"timeout_s: expected 1 to {TIMEOUT_S_MAX}, found {timeout_s}",
+            "set a value in this range.",
+        )
 
 
 def without_secrets(text: bytes | str, secrets: tuple[str, ...], *, length_max: int = 200) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tallystick.connections.settings import Settings, check_timeout, unfit
+from tallystick.connections.settings import Settings, check_timeout, unusable
 
 SECURITIES = ("starttls", "tls", "none")
 SECURE_PORTS = {"starttls": 587, "tls": 465, "none": 25}
@@ -31,17 +31,23 @@ class SmtpSettings(Settings):
     def __post_init__(self) -> None:
         check_timeout(self.timeout_s)
         if self.security not in SECURITIES:
-            raise unfit(
-                f"security {self.security!r} is unknown", f"use one of {', '.join(SECURITIES)}."
+            raise unusable(
+                f"unknown security {self.security!r}", f"use one of {', '.join(SECURITIES)}."
             )
         if not self.host or any(sign in self.host for sign in "@/: \t\n"):
-            raise unfit("host is no host", "write the name alone; port has a word of its own.")
+            raise unusable(
+                "host is not a host name", "write the name alone: port has a setting of its own."
+            )
         if not 0 <= self.port < 65536:
-            raise unfit(f"port {self.port} is none", "use 1 to 65535.")
+            raise unusable(
+                f"port: expected 1 to 65535, found {self.port}", "set a value in this range."
+            )
         if (self.username is None) != (self.password is None):
-            raise unfit("one of username and password is given", "give both, or neither.")
+            raise unusable("only one of username and password is set", "set both or neither.")
         if self.password is not None and self.security == "none":
-            raise unfit("a password would go over a line that all can read", "use starttls or tls.")
+            raise unusable(
+                "security none would send the password unencrypted", "use starttls or tls."
+            )
         if self.port == 0:
             object.__setattr__(self, "port", SECURE_PORTS[self.security])
 

@@ -64,10 +64,10 @@ def _load(name: str, files: str, load: Callable[[], object]) -> None:
         load()
         return
     except ssl.SSLError as error:
-        why = (error.reason or "no PEM file").replace("_", " ").lower()
+        why = (error.reason or "not a PEM file").replace("_", " ").lower()
     except OSError as error:
         why = error.strerror or type(error).__name__
     raise SettingsError(
         f"{name} {files} cannot be used: {why}.",
-        hint="check that the file is there, is PEM and may be read by this user, and the ssl_password of its key.",
+        hint="check that the file exists, is PEM and is readable for this user, and the ssl_password of its key.",
     )

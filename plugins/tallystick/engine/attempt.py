@@ -42,20 +42,20 @@ def assemble(
     Safe to repeat: uploads go under fresh keys. Raises ReportRejected, naming the split or range, if results are missing
     or duplicate or do not add up. Raises InvalidPipeline if the files are too many for a report.
     """
-    by_piece = _one_per_piece(splits, results)
-    files = [file for result in by_piece.values() for file in result.files]
+    by_split = _one_per_split(splits, results)
+    files = [file for result in by_split.values() for file in result.files]
     require_room([*files, *(outputs or ())], tasks=len(splits), plan=work.plan)
     if outputs is not None:
         files.extend(outputs)
     else:
         with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder:
-            files.extend(_combined_files(work, list(by_piece.values()), Path(folder)))
-    accounts = _accounts(work.plan, by_piece)
+            files.extend(_combined_files(work, list(by_split.values()), Path(folder)))
+    accounts = _accounts(work.plan, by_split)
     if (problem := account_problem(work.plan, accounts)) is not None:
         raise _rejected(problem)
     interval = work.plan.interval
     totals = account_totals(accounts)
-    reasons = joined(result.reasons for result in by_piece.values())
+    reasons = joined(result.reasons for result in by_split.values())
     if (warning := dead_warning(totals["records"], totals["dead_letters"], reasons)) is not None:
         log.warning("%s: %s", interval, warning)
     return Report(
@@ -71,7 +71,7 @@ def assemble(
     )
 
 
-def _one_per_piece(
+def _one_per_split(
     splits: Sequence[InputSplit], results: Iterable[TaskResult]
 ) -> dict[InputSplit, TaskResult]:
     """Return the results in the order of their splits. Refuse a duplicate: its rows would be written twice."""
@@ -79,7 +79,7 @@ def _one_per_piece(
     found: dict[InputSplit, TaskResult] = {}
     for result in results:
         if result.split not in wanted:
-            raise _rejected(f"{result.split} was read and is no piece of this plan")
+            raise _rejected(f"{result.split} was read, but is not an input split of this plan")
         if result.split in found:
             raise _rejected(f"{result.split} has two results")
         found[result.split] = result
@@ -129,7 +129,7 @@ def _account(
     names = ("records", "dead_letters", "aborted", "control", "absent")
     try:
         if parts and tile(OffsetRange(start=p.start, end=p.end) for p in parts) != planned.readable:
-            message = f"the pieces do not cover {planned.readable}"
+            message = f"expected input splits that cover {planned.readable}, found {len(parts)} that do not"
             raise ValueError(message)
         return RangeAccount(
             topic=topic,
@@ -146,5 +146,5 @@ def _account(
 def _rejected(problem: str) -> ReportRejected:
     return ReportRejected(
         f"the results of this attempt do not add up: {problem}.",
-        hint="nothing was committed. Clear the stage task; if it comes back, it is a defect: keep the driver's log.",
+        hint="clear task `stage`; if it repeats, report a defect with the driver's log. Nothing was committed.",
     )

@@ -119,8 +119,8 @@ class PartialRows:
 
     def _too_many(self, keys: int, size_bytes: int) -> InvalidPipeline:
         return InvalidPipeline(
-            f"table {self._table.name!r} has {keys} keys in one piece: {size_bytes} bytes of partial rows, "
-            f"at most {PARTIAL_BYTES_MAX} go to the driver.",
+            f"table {self._table.name!r}: expected at most {PARTIAL_BYTES_MAX} bytes of partial rows in an input split, "
+            f"found {size_bytes} for {keys} keys.",
             hint="combine over coarser keys, lower records_per_task, or make it a record-level table.",
         )
 
@@ -130,15 +130,15 @@ def require_room(sizes_bytes: Iterable[int]) -> None:
     sizes = list(sizes_bytes)
     if sum(sizes) > PARTIALS_BYTES_MAX:
         raise too_much_for_driver(
-            f"the partial rows of {len(sizes)} pieces have {sum(sizes)} bytes"
+            f"the partial rows of {len(sizes)} input splits have {sum(sizes)} bytes"
         )
 
 
 def too_much_for_driver(what: str) -> InvalidPipeline:
     """Build the error for more partial rows than the driver takes, as counted by tallystick or by Spark."""
     return InvalidPipeline(
-        f"{what}, the driver takes {PARTIALS_BYTES_MAX} of all aggregating tables together.",
-        hint="combine over coarser keys; raise the pipeline's records_per_task, so that fewer pieces repeat the "
+        f"{what}, but the driver accepts at most {PARTIALS_BYTES_MAX} for all aggregating tables together.",
+        hint="combine over coarser keys; raise the pipeline's records_per_task, so that fewer splits repeat the "
         "same keys; or make it a record-level table.",
     )
 

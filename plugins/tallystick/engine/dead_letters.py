@@ -30,13 +30,13 @@ def dead_letters_of(split: InputSplit, batch: pa.RecordBatch, decoded: Decoded) 
     columns["key"] = batch.column("key").take(positions)
     columns["value"] = batch.column("value").take(positions)
     columns["headers"] = pa.array(
-        [_spelt(h) for h in batch.column("headers").take(positions).to_pylist()], pa.string()
+        [_encoded(h) for h in batch.column("headers").take(positions).to_pylist()], pa.string()
     )
     columns["reason"] = pa.array(decoded.reasons, pa.string())
     return pa.table(columns, schema=SCHEMA)
 
 
-def _spelt(headers: Sequence[dict[str, Any]] | None) -> str | None:
+def _encoded(headers: Sequence[dict[str, Any]] | None) -> str | None:
     if not headers:
         return None
     return json.dumps([[_name(h["key"]), _value(h["value"])] for h in headers], ensure_ascii=False)

@@ -28,7 +28,9 @@ class InputSplit(StoredValue):
 
     def __post_init__(self) -> None:
         if self.index < 0 or self.partition < 0 or self.span.empty:
-            raise ValueError(f"{self.topic}[{self.partition}] {self.span} is no piece {self.index}")
+            raise ValueError(
+                f"expected an input split, found {self.topic}[{self.partition}] {self.span} with index {self.index}"
+            )
 
     @property
     def source(self) -> str:

@@ -20,8 +20,8 @@ class KafkaReading:
 
     After its last fetch, each split checks that the log still reaches the end of its whole planned range. If the log is
     truncated after one split is read, the splits that are read later detect it. Headers are always read, because a dead
-    letter contains them and is detected only after its batch is fetched. `tell_aborted`: collect `aborted_times` for the
-    log's clock, which aborted records advance.
+    letter contains them and is detected only after its batch is fetched. `collect_aborted`: collect `aborted_times` for
+    the log's clock, which aborted records advance.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class KafkaReading:
         topic: PlannedTopic,
         split: InputSplit,
         *,
-        tell_aborted: bool = False,
+        collect_aborted: bool = False,
     ) -> None:
         self._split = split
         planned = topic.ranges[split.partition]
@@ -42,7 +42,7 @@ class KafkaReading:
             cluster_id=topic.cluster_id,
             compacted=topic.compacted,
             headers=True,
-            tell_aborted=tell_aborted,
+            collect_aborted=collect_aborted,
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -57,9 +57,11 @@ class KafkaReading:
     @property
     def aborted_times(self) -> Sequence[tuple[int, int]]:
         """The offset and the latest timestamp (ms) of each batch of aborted records that was passed so far."""
-        if not self._reader.tell_aborted:
+        if not self._reader.collect_aborted:
             # An empty list would mean "none aborted", and the clock would be wrong without an error.
-            raise RuntimeError("this reading was not asked to tell of aborted records")
+            raise RuntimeError(
+                "aborted_times: expected a reader with aborted records included, found one without"
+            )
         return self._reader.aborted_times
 
     @property

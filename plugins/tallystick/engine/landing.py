@@ -58,7 +58,7 @@ class LandedFile(StoredValue):
         keys.check_topic(self.topic)
         keys.check_scratch(self.key)
         if self.rows <= 0 or not self.etag:
-            raise ValueError(f"{self.key}: a file has rows and an ETag")
+            raise ValueError(f"{self.key}: expected a file with rows and an ETag")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Landed(StoredObject):
     def __post_init__(self) -> None:
         keys.check_scratch(self.key)
         if len({f.key for f in self.files}) != len(self.files):
-            raise ValueError("a file is listed twice")
+            raise ValueError("expected each file once, found a file twice")
 
     def of_topic(self, topic: str) -> tuple[LandedFile, ...]:
         """Return the files of one topic, in the order of their splits."""
@@ -128,8 +128,8 @@ def read_landed(store: Store, key: str, *, sha256: str) -> Landed:
     where = f"{store.uri}/{key}"
     stored = store.get(key)
     if stored is None or hashlib.sha256(stored.body).hexdigest() != sha256:
-        what = "is not there" if stored is None else f"has not the digest {sha256}"
-        raise _damaged(f"{where} {what}")
+        found = "no object" if stored is None else "another digest"
+        raise _damaged(f"{where}: expected digest {sha256}, found {found}")
     return Landed.decode(stored.body, where=where)
 
 
@@ -149,14 +149,14 @@ def land_split(
     split: InputSplit,
     reading: Reading,
     *,
-    stretch: LogSpan | None = None,
-    earlier: bool = False,
+    log_span: LogSpan | None = None,
+    for_lookback: bool = False,
     scratch: Path | None = None,
 ) -> LandedSplit:
     """Read one input split once: write its records to the attempt's scratch, its dead letters under the table's prefix.
 
     If the split belongs to a log span, for a job with a lookback, the records get the column `_log_time`, which
-    `read_records` completes. `earlier`: the split is read by the lookback. Its dead letters are dropped, because the
+    `read_records` completes. `for_lookback`: the split is read by the lookback. Its dead letters are dropped, because the
     commit of their own interval has them.
 
     Safe to repeat, also at the same time: every upload has its own key, and files count only if the driver takes the
@@ -175,7 +175,7 @@ def land_split(
         )
         schema = records_schema(work.pipeline, split.source)
         records = stack.enter_context(_Scratch(work, split, schema, Path(folder)))
-        clock = _clock(split, stretch, reading) if stretch is not None else None
+        clock = _clock(split, log_span, reading) if log_span is not None else None
         reasons: dict[str, Reason] = {}
 
         def write_dead(rows: pa.Table) -> None:
@@ -187,7 +187,7 @@ def land_split(
             split,
             reading,
             records=records.write,
-            dead=_dropped if earlier else write_dead,
+            dead=_dropped if for_lookback else write_dead,
             clock=clock,
         )
         files = records.close()
@@ -196,9 +196,9 @@ def land_split(
         return LandedSplit(result=result, files=files, reached_ms=reached)
 
 
-def _clock(split: InputSplit, stretch: LogSpan, reading: Reading) -> SplitClock:
-    cuts = stretch.cuts(split.source, split.partition)
-    return SplitClock(stretch.interval, cuts, reading.aborted_times)
+def _clock(split: InputSplit, log_span: LogSpan, reading: Reading) -> SplitClock:
+    cuts = log_span.cuts(split.source, split.partition)
+    return SplitClock(log_span.interval, cuts, reading.aborted_times)
 
 
 def _dropped(rows: pa.Table) -> None:
@@ -264,15 +264,15 @@ def read_records(store: Store, file: LandedFile, pipeline: Pipeline) -> Iterator
     where = f"{store.uri}/{file.key}"
     stored = store.get(file.key)
     if stored is None or stored.etag != file.etag:
-        what = "is not there" if stored is None else f"has the ETag {stored.etag}, not {file.etag}"
-        raise _damaged(f"{where} {what}")
+        found = "no object" if stored is None else f"ETag {stored.etag}"
+        raise _damaged(f"{where}: expected ETag {file.etag}, found {found}")
     schema = records_schema(pipeline, file.topic)
     rows = 0
     for batch in pq.ParquetFile(pa.BufferReader(stored.body)).iter_batches(BATCH_ROWS):
         rows += batch.num_rows
         yield pa.RecordBatch.from_arrays(_since_reached(batch, file), schema=schema)
     if rows != file.rows:
-        raise _damaged(f"{where} holds {rows} records, landed were {file.rows}")
+        raise _damaged(f"{where}: expected {file.rows} landed records, found {rows}")
 
 
 def _since_reached(batch: pa.RecordBatch, file: LandedFile) -> list[pa.Array]:
@@ -289,6 +289,6 @@ def _since_reached(batch: pa.RecordBatch, file: LandedFile) -> list[pa.Array]:
 def _damaged(message: str) -> Corrupt:
     return Corrupt(
         f"{message}.",
-        hint="something else wrote or deleted in scratch/ (a lifecycle rule?): clear the stage task, which lands "
-        "the records again.",
+        hint="clear task `stage`, which lands the records again. Another process (a lifecycle rule?) wrote or "
+        "deleted in scratch/.",
     )

@@ -73,7 +73,9 @@ def _check_keys(table: Table, last: pa.Table | None, rows: pa.Table, where: str)
     for row in counted.to_pylist() if counted.num_rows != seen.num_rows else ():
         if (times := row.pop("count_all")) > 1:
             key = listed(f"{name}={'null' if v is None else v}" for name, v in row.items())
-            raise _misfit(f"{where} has {times} rows of the key {key}, where one belongs")
+            raise _mismatch(
+                f"{where}: expected one row per key, found {times} rows of the key {key}"
+            )
     return found.slice(found.num_rows - 1)
 
 
@@ -82,14 +84,14 @@ def _check_lineage(plan: Plan, rows: pa.Table, where: str) -> None:
     for (topic, partition), first, last in spans_of(rows):
         span = readable.get((topic, partition))
         if span is None or not span.start <= first <= last < span.end:
-            raise _misfit(
-                f"{where} has rows of {topic}[{partition}] at offsets {first} to {last}, planned were "
-                f"{span or 'none there'}"
+            raise _mismatch(
+                f"{where}: expected rows of {topic}[{partition}] at the planned offsets {span or '(none)'}, found "
+                f"offsets {first} to {last}"
             )
 
 
-def _misfit(message: str) -> InvalidPipeline:
+def _mismatch(message: str) -> InvalidPipeline:
     return InvalidPipeline(
         f"{message}.",
-        hint="mend the transform or the pipeline's declaration, deploy both and clear `plan`.",
+        hint="correct the transform or the pipeline's declaration, deploy both and clear `plan`.",
     )

@@ -59,7 +59,7 @@ def dead_warning(records: int, dead: int, reasons: Mapping[str, Reason]) -> str 
     more = f"; and {len(ordered) - SHOWN_MAX} more kinds" if len(ordered) > SHOWN_MAX else ""
     return (
         f"{dead:,} of {records + dead:,} records are dead letters ({dead / (records + dead):.0%}): {shown}{more}. "
-        "Does the declaration fit the topic (types, parse, source)?"
+        "Check that the declaration fits the topic (types, parse, source)."
     )
 
 

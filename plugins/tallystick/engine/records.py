@@ -70,7 +70,7 @@ def _within_calendar(timestamps: pa.Array) -> pa.Array:
     return pa.array(millis * 1_000).cast(pa.timestamp("us", tz="UTC"))
 
 
-def without_odd_times(batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
+def without_invalid_times(batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
     """Make dead letters of the records whose own timestamp is outside the years 1 to 9999.
 
     Kafka accepts any 64 bits as milliseconds, such as a count of nanoseconds, and `_timestamp` cannot hold them all. The
@@ -78,16 +78,16 @@ def without_odd_times(batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
     value that fits.
     """
     millis = batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
-    odd = (millis < FIRST_MS) | (millis > LAST_MS)
-    if not odd.any():
+    outside = (millis < FIRST_MS) | (millis > LAST_MS)
+    if not outside.any():
         return decoded
     reasons = dict(zip(decoded.dead.tolist(), decoded.reasons, strict=True))
-    for position in np.flatnonzero(odd).tolist():
+    for position in np.flatnonzero(outside).tolist():
         reasons[position] = (
             f"timestamp: {millis[position]} ms, the record's own time, lies outside the years 1 to 9999"
         )
     dead = sorted(reasons)
-    good = ~odd[decoded.kept]
+    good = ~outside[decoded.kept]
     return Decoded(
         rows=decoded.rows.filter(pa.array(good)),
         kept=decoded.kept[good],

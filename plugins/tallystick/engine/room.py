@@ -16,10 +16,8 @@ from tallystick.format.plan import Plan, PlannedTable
 from tallystick.format.report import ColumnStatistics, FileReport
 
 _NO_UUID = "0" * 32
-_SHORTER = "shorter intervals (a schedule that comes more often, or `from` and `to` of a Trigger)"
-_COARSER = (
-    "a new table with a coarser partition_by, under another name: a table in the lake keeps its own"
-)
+_SHORTER = "shorter intervals (a more frequent schedule, or `from` and `to` of a Trigger)"
+_COARSER = "a new table with a coarser partition_by, under another name: a table in the lake keeps its partition_by"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +77,9 @@ def require_room(
         return
     by_table = {name: sum(f.table == name for f in files) for name in {f.table for f in files}}
     table = max(by_table, key=lambda name: by_table[name])
-    what = f"table {table!r} has {by_table[table]} of {len(files)} files, made by {tasks} task(s)"
+    what = (
+        f"table {table!r} has {by_table[table]} of {len(files)} files, written by {tasks} task(s)"
+    )
     raise too_many_files(what, plan, bytes_max)
 
 
@@ -87,7 +87,7 @@ def too_many_files(what: str, plan: Plan, bytes_max: int) -> InvalidPipeline:
     """Build the error if the files of all tasks together are more than a report can list."""
     per_task = plan.spec["records_per_task"]
     return _too_many(
-        f"{plan.interval}: {what}: each task makes a file per partition value of its rows",
+        f"{plan.interval}: {what}: each task writes a file per partition value of its rows",
         bytes_max,
         f"fewer tasks, with a higher records_per_task (now {per_task}); {_SHORTER}; in a DataFrame job a repartition() "
         f"by the columns of partition_by before the rows are returned; or {_COARSER}",
@@ -97,5 +97,5 @@ def too_many_files(what: str, plan: Plan, bytes_max: int) -> InvalidPipeline:
 def _too_many(message: str, bytes_max: int, ways: str) -> InvalidPipeline:
     return InvalidPipeline(
         f"{message}. A report lists all files of an attempt in one object of at most {bytes_max} bytes.",
-        hint=f"nothing was committed. Each of these makes fewer files: {ways}. Then clear `plan`.",
+        hint=f"reduce the number of files by one of: {ways}. Then clear `plan`. Nothing was committed.",
     )

@@ -18,7 +18,7 @@ from tallystick.engine.decode.decoder import decoder_of
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.parquet import TableWriter, WriteLimits
 from tallystick.engine.reasons import Reason, counted
-from tallystick.engine.records import coalesce, named_by_ledger, records_of, without_odd_times
+from tallystick.engine.records import coalesce, named_by_ledger, records_of, without_invalid_times
 from tallystick.engine.room import ReportRoom
 from tallystick.engine.transform import JobTransform
 from tallystick.engine.upload import AttemptPrefix, Upload
@@ -72,8 +72,9 @@ class Attempt:
         found = self.plan.table(table)
         if found is None:
             raise ReportRejected(
-                f"plan {self.plan.key} does not know the table {table!r} of pipeline {self.pipeline.name!r}.",
-                hint="clear the plan task: it plans the interval with the declaration of now.",
+                f"plan {self.plan.key}: expected table {table!r} of pipeline {self.pipeline.name!r}, found no such "
+                "table.",
+                hint="clear task `plan` to replan the interval with the current declaration.",
             )
         return found
 
@@ -167,13 +168,13 @@ def read_split(
     decoder = decoder_of(pipeline.decode_of(split.source))
     good = bad = 0
     for batch in coalesce(reading.batches()):
-        decoded = without_odd_times(batch, decoder.decode(batch))
+        decoded = without_invalid_times(batch, decoder.decode(batch))
         if len(decoded.dead):
             dead(dead_letters_of(split, batch, decoded))
-        told = clock.column(batch, decoded.kept) if clock is not None else None
+        log_times = clock.column(batch, decoded.kept) if clock is not None else None
         if len(decoded.kept):
             found = records_of(split, batch, decoded)
-            records(found if told is None else found.append_column(LOG_TIME, told))
+            records(found if log_times is None else found.append_column(LOG_TIME, log_times))
         good, bad = good + len(decoded.kept), bad + len(decoded.dead)
     return _account(split, reading.account, good, bad)
 
@@ -225,7 +226,7 @@ class _Outputs:
 def _account(split: InputSplit, read: Account, records: int, dead: int) -> RangeAccount:
     try:
         if read.records != records + dead:
-            message = f"the reader gave {read.records} records, {records} became rows and {dead} dead letters"
+            message = f"the reader returned {read.records} records, {records} became rows and {dead} dead letters"
             raise ValueError(message)
         return RangeAccount(
             topic=split.topic,
@@ -241,7 +242,7 @@ def _account(split: InputSplit, read: Account, records: int, dead: int) -> Range
     except ValueError as error:
         raise ReportRejected(
             f"{split}: {error}.",
-            hint="nothing was committed. Run the task again; if it comes back, it is a defect.",
+            hint="run the task again; if it repeats, report a defect. Nothing was committed.",
         ) from error
 
 

@@ -37,16 +37,17 @@ class JobTransform:
         """Check the pipeline; raises InvalidPipeline if a table has keys but no `combine`, or if there is a lookback."""
         if pipeline.lookback is not None:
             raise InvalidPipeline(
-                f"pipeline {pipeline.name} looks back, and {pipeline.job} is an Arrow job, which sees a batch at a time.",
-                hint="make it a DataFrame job (run_dataframe), whose context has the earlier rows.",
+                f"pipeline {pipeline.name} has a lookback, but {pipeline.job} is an Arrow job, which gets one batch "
+                "at a time.",
+                hint="use a DataFrame job (run_dataframe): its context has the earlier rows.",
             )
         for table in pipeline.tables:
             if table.aggregates and not table.combine:
                 raise InvalidPipeline(
-                    f"table {table.name} has keys but no combine, and {pipeline.job} is an Arrow job: its rows are "
-                    "partial.",
-                    hint="add combine={...} or remove keys; or make it a DataFrame job (run_dataframe), which "
-                    "returns one row per key by itself.",
+                    f"table {table.name}: expected combine for the keys, because {pipeline.job} is an Arrow job and its "
+                    "rows are partial; found none.",
+                    hint="add combine={...} or remove keys; or use a DataFrame job (run_dataframe), which returns "
+                    "one row per key.",
                 )
         self._function = function
         self._job = pipeline.job
@@ -68,7 +69,7 @@ class JobTransform:
             log.exception("the transform raised: %s", where)
             raise InvalidPipeline(
                 f"{where}: the transform raised {type(error).__name__}: {error}.",
-                hint="the task's log has the traceback. Mend the job, deploy it and clear `plan`.",
+                hint="read the traceback in the task's log, fix the job, deploy it and clear `plan`.",
             ) from error
         if isinstance(outcome, pa.Table | pa.RecordBatch) and len(self._tables) == 1:
             outcome = {next(iter(self._tables)): outcome}
@@ -97,17 +98,19 @@ def named_outputs(
     Raises InvalidPipeline if it is not.
     """
     if not isinstance(outcome, Mapping):
-        raise _misfit(
-            f"{where}: the transform returned {type(outcome).__name__}, not a dict of tables by name"
+        raise _mismatch(
+            f"{where}: expected a dict of tables by name from the transform, found {type(outcome).__name__}"
         )
     if outcome.keys() != declared.keys():
-        raise _misfit(
-            f"{where}: the transform returned the tables {listed(sorted(map(str, outcome)))}; declared are "
-            f"{listed(sorted(declared))}"
+        raise _mismatch(
+            f"{where}: expected the declared tables {listed(sorted(declared))} from the transform, found "
+            f"{listed(sorted(map(str, outcome)))}"
         )
     for name, table in outcome.items():
         if not isinstance(table, kinds):
-            raise _misfit(f"{where}: output {name!r} is a {type(table).__name__}, not {kind}")
+            raise _mismatch(
+                f"{where}, table {name!r}: expected {kind}, found {type(table).__name__}"
+            )
     return outcome
 
 
@@ -134,14 +137,15 @@ def fitted(table: Table, rows: pa.Table, where: str) -> pa.Table:
     for field in schema:
         values = _as_declared(rows.column(field.name), field, where)
         if not field.nullable and values.null_count:
-            raise _misfit(
-                f"{where}, column {field.name!r}: {values.null_count} nulls, and it is required"
+            raise _mismatch(
+                f"{where}, required column {field.name!r}: expected no nulls, found {values.null_count}"
             )
         if (outside := outside_calendar(values)) is not None:
             raise InvalidPipeline(
-                f"{where}, column {field.name!r}: {outside} {ONLY_THESE}, which all readers of a table can read.",
-                hint="is the unit wrong, or is it a sentinel for 'no time'? Return null there (the column must then "
-                "be required=False) or leave the row out; deploy the job and clear `plan`.",
+                f"{where}, column {field.name!r}: {outside} {ONLY_THESE}, the only ones that all readers of a table "
+                "accept.",
+                hint="correct the unit if it is wrong. If the value is a sentinel for 'no time', return null (with "
+                "required=False) or omit the row. Then deploy the job and clear `plan`.",
             )
         columns.append(values)
     return pa.Table.from_arrays(columns, schema=schema)
@@ -149,16 +153,16 @@ def fitted(table: Table, rows: pa.Table, where: str) -> pa.Table:
 
 def _check_names(found: list[str], schema: pa.Schema, table: Table, where: str) -> None:
     if len(set(found)) != len(found):
-        raise _misfit(f"{where} has two columns of one name: {listed(sorted(found))}")
+        raise _mismatch(f"{where}: expected unique column names, found {listed(sorted(found))}")
     missing = [n for n in schema.names if n not in found]
     ignored = {KEY, LOG_TIME, *(_LINEAGE_NAMES if table.aggregates else ())}
     extra = [n for n in found if n not in schema.names and n not in ignored]
     if missing:
-        raise _misfit(
-            f"{where} lacks column {missing[0]!r}, declared as {schema.field(missing[0]).type}"
+        raise _mismatch(
+            f"{where}: expected column {missing[0]!r} of type {schema.field(missing[0]).type}, found none"
         )
     if extra:
-        raise _misfit(f"{where} has a column {extra[0]!r} that is not declared")
+        raise _mismatch(f"{where}: expected only declared columns, found {extra[0]!r}")
 
 
 def _as_declared(values: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
@@ -169,12 +173,12 @@ def _as_declared(values: pa.ChunkedArray, field: pa.Field, where: str) -> pa.Chu
         return values.cast(field.type)
     except pa.ArrowInvalid as error:
         # The type is allowed, but a value does not fit: seconds that microseconds cannot hold.
-        raise _misfit(f"{where}, column {field.name!r}: {error}") from error
+        raise _mismatch(f"{where}, column {field.name!r}: {error}") from error
 
 
 def _check_type(found: pa.DataType, field: pa.Field, where: str) -> None:
     if found != field.type and not _lossless(found, field.type):
-        raise _misfit(f"{where}, column {field.name!r} is {found}, declared is {field.type}")
+        raise _mismatch(f"{where}, column {field.name!r}: expected {field.type}, found {found}")
 
 
 def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:
@@ -213,21 +217,23 @@ def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
         if rows.num_rows and pc.unique(rows.column(name)).to_pylist() != [
             records.column(name)[0].as_py()
         ]:
-            raise _misfit(f"{where}, column {name!r} does not hold the records' own value")
+            raise _mismatch(
+                f"{where}, column {name!r}: expected the records' own value, found another"
+            )
     given, taken = _numbers(records, "_offset"), _numbers(rows, "_offset")
     # A batch's offsets ascend, so a binary search finds the record of each row.
     places = np.minimum(np.searchsorted(given, taken), len(given) - 1)
-    strange = np.flatnonzero(given[places] != taken)
-    if strange.size:
-        raise _misfit(
-            f"{where}, column '_offset' holds {taken[strange[0]]}, which is no record of this batch"
+    unknown = np.flatnonzero(given[places] != taken)
+    if unknown.size:
+        raise _mismatch(
+            f"{where}, column '_offset': expected the offset of a record of this batch, found {taken[unknown[0]]}"
         )
     changed = np.flatnonzero(
         _numbers(records, "_timestamp")[places] != _numbers(rows, "_timestamp")
     )
     if changed.size:
-        raise _misfit(
-            f"{where}, column '_timestamp' is not that of the record at offset {taken[changed[0]]}"
+        raise _mismatch(
+            f"{where}, column '_timestamp': expected that of the record at offset {taken[changed[0]]}, found another"
         )
 
 
@@ -236,8 +242,8 @@ def _numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     return numbers
 
 
-def _misfit(message: str) -> InvalidPipeline:
+def _mismatch(message: str) -> InvalidPipeline:
     return InvalidPipeline(
         f"{message}.",
-        hint="mend the transform or the pipeline's declaration, deploy both and clear `plan`.",
+        hint="correct the transform or the pipeline's declaration, deploy both and clear `plan`.",
     )

@@ -46,7 +46,7 @@ def _refuse_inexact(value: Any) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"{key!r} is no JSON key")
+                raise TypeError(f"expected a string as JSON key, found {key!r}")
             if type(inner) is not str:
                 _refuse_inexact(inner)
     elif isinstance(value, list | tuple):
@@ -54,7 +54,7 @@ def _refuse_inexact(value: Any) -> None:
             if type(inner) is not str:
                 _refuse_inexact(inner)
     elif isinstance(value, float):
-        raise TypeError(f"{value!r} is a float: canonical JSON contains exact values only")
+        raise TypeError(f"canonical JSON: expected exact values only, found the float {value!r}")
     elif isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX:
         raise TypeError(f"{value} does not fit 64 bits")
 
@@ -64,14 +64,14 @@ def corrupt(where: str, why: str) -> Corrupt:
     return Corrupt(
         f"{where}: {why}.",
         hint="nothing was changed. Find out who wrote this object; restore it from a bucket version if there is "
-        "one, or run a tallystick that knows this format.",
+        "one, or run a version of tallystick that reads this format.",
     )
 
 
 def loads(body: bytes, *, where: str, format_name: str) -> dict[str, Any]:
     """Return the fields of an object; raises Corrupt if the bytes are not canonical or `format` is not `format_name`."""
     if len(body) > BODY_BYTES_MAX:
-        raise corrupt(where, f"{len(body)} bytes are more than the {BODY_BYTES_MAX} allowed")
+        raise corrupt(where, f"expected at most {BODY_BYTES_MAX} bytes, found {len(body)}")
     if _depth_exceeds(body):
         raise corrupt(where, f"nested deeper than {DEPTH_MAX}")
     try:
@@ -84,16 +84,16 @@ def loads(body: bytes, *, where: str, format_name: str) -> dict[str, Any]:
         if spelling != body:  # a duplicate key is one reason
             json.loads(text, object_pairs_hook=_no_duplicates)
     except (ValueError, RecursionError) as error:
-        raise corrupt(where, f"not canonical JSON ({error})") from error
+        raise corrupt(where, f"expected canonical JSON ({error})") from error
     if not isinstance(value, dict):
-        raise corrupt(where, "not a JSON object")
+        raise corrupt(where, "expected a JSON object, found another JSON value")
     found = value.pop("format", None)
     if found != format_name:
         newer = isinstance(found, str) and found.rsplit("/", 1)[0] == format_name.rsplit("/", 1)[0]
         hint = " (written by another version of tallystick)" if newer else ""
-        raise corrupt(where, f"format is {found!r}{hint}, this version reads {format_name!r}")
+        raise corrupt(where, f"expected format {format_name!r}, found {found!r}{hint}")
     if spelling != body:
-        raise corrupt(where, "not canonical JSON (the same values have another spelling)")
+        raise corrupt(where, "expected canonical JSON, found another encoding of the same values")
     return value
 
 

@@ -67,7 +67,9 @@ class StoredValue:
         try:
             value = json.loads(text)["value"]
         except (ValueError, KeyError, TypeError) as error:
-            raise canonical.corrupt(where, f"not the text of a stored value ({error!r})") from error
+            raise canonical.corrupt(
+                where, f"expected the text of a stored value ({error!r})"
+            ) from error
         return cls.from_json(value, where)
 
 
@@ -135,7 +137,7 @@ def _coder(hint: Hashable) -> _Coder:
         return _sequence_coder(_coder(inner[0]))
     if origin is Mapping and inner[0] is str:
         return _mapping_coder(None if inner[1] is Any else _coder(inner[1]))
-    raise TypeError(f"{hint!r} has no stored form")
+    raise TypeError(f"{hint!r}: no stored form is defined")
 
 
 def _same(value: Any) -> Any:

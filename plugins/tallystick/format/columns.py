@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tallystick.errors import listed
 from tallystick.format.codec import StoredValue
 
 PRIMITIVES = frozenset(
@@ -34,7 +35,7 @@ _RESERVED = (
 def check_type(name: str) -> str:
     """Return the canonical name of an Iceberg primitive type (Iceberg spec, Primitive Types).
 
-    Raises ValueError if `name` is no primitive type.
+    Raises ValueError if `name` is not a primitive type.
     """
     name = name.replace(" ", "")
     decimal = _DECIMAL.fullmatch(name)
@@ -44,7 +45,9 @@ def check_type(name: str) -> str:
             return name
     if name not in PRIMITIVES:
         allowed = ", ".join(sorted(PRIMITIVES))
-        raise ValueError(f"column type {name!r} is not one of {allowed}, decimal(precision,scale)")
+        raise ValueError(
+            f"column type: expected one of {allowed}, decimal(precision,scale), found {name!r}"
+        )
     return name
 
 
@@ -52,11 +55,11 @@ def check_column_name(name: str) -> str:
     """Return a column name that every reader of Parquet, Iceberg and SQL accepts; raises ValueError."""
     if not _COLUMN_NAME.fullmatch(name):
         raise ValueError(
-            f"column name {name!r} is not 1 to 128 of A-Z, a-z, 0-9 and _, beginning with no digit"
+            f"column name: expected 1 to 128 of A-Z, a-z, 0-9 and _, not beginning with a digit, found {name!r}"
         )
     if name.lower() in _RESERVED:
         raise ValueError(
-            f"column name {name!r} is one that Iceberg reserves: {', '.join(_RESERVED)}"
+            f"column name: expected none that Iceberg reserves ({', '.join(_RESERVED)}), found {name!r}"
         )
     return name
 
@@ -72,10 +75,12 @@ class TableColumn(StoredValue):
 
     def __post_init__(self) -> None:
         if not 1 <= self.id < 2**31 - 1000:
-            raise ValueError(f"{self.id} is no column id")
+            raise ValueError(f"expected a column id, found {self.id}")
         check_column_name(self.name)
         if check_type(self.type) != self.type:
-            raise ValueError(f"column type {self.type!r} is not in its one spelling")
+            raise ValueError(
+                f"column type: expected {check_type(self.type)!r}, found {self.type!r}"
+            )
 
 
 def check_columns(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
@@ -83,12 +88,12 @@ def check_columns(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
     kept = tuple(columns)
     for what, seen in (("id", [c.id for c in kept]), ("name", [c.name.lower() for c in kept])):
         if len(set(seen)) != len(seen):
-            raise ValueError(f"two columns share one {what}")
+            raise ValueError(f"expected unique column {what}s, found {listed(seen)}")
     return kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedColumn:
+class DeclaredColumn:
     """A column as a pipeline declares it, before it has an id."""
 
     name: str
@@ -97,36 +102,47 @@ class WantedColumn:
 
 
 def allocate(
-    known: Iterable[TableColumn], wanted: Iterable[WantedColumn], *, has_rows: bool
+    known: Iterable[TableColumn], declared: Iterable[DeclaredColumn], *, has_rows: bool
 ) -> tuple[TableColumn, ...]:
-    """Return all columns of a table, with new ids for the new columns in `wanted`; known ids keep their meaning (I11).
+    """Return all columns of a table, with new ids for new columns in `declared`; known ids keep their meaning (I11).
 
-    A column that is no longer wanted stays, for the rows that have it. Raises ValueError if a column has another name or
-    type, if a required column is no longer declared, or if a required column is new and the table `has_rows`.
+    A column that is no longer declared stays, for the rows that have it. Raises ValueError if a column has another name
+    or type, if a required column is no longer declared, or if a required column is new and the table `has_rows`.
     """
     kept = {c.name.lower(): c for c in known}
     next_id = max((c.id for c in kept.values()), default=0) + 1
-    declared = {w.name.lower(): w for w in wanted}
+    by_name = {d.name.lower(): d for d in declared}
     out: list[TableColumn] = []
     for name, column in kept.items():
-        want = declared.get(name)
-        if want is None and column.required:
+        declaration = by_name.get(name)
+        if declaration is None and column.required:
             raise ValueError(
-                f"column {column.name!r} is required in the lake and no longer declared"
+                f"column {column.name!r} is required in the lake but no longer declared"
             )
-        if want is not None and (want.name, want.type) != (column.name, column.type):
+        if declaration is not None and (declaration.name, declaration.type) != (
+            column.name,
+            column.type,
+        ):
             raise ValueError(
-                f"column {column.name!r} is {column.type} in the lake, and {want.name!r} is declared as {want.type}"
+                f"column {column.name!r}: expected {column.type} as in the lake, found {declaration.name!r} declared as "
+                f"{declaration.type}"
             )
-        required = column.required and want is not None and want.required
+        required = column.required and declaration is not None and declaration.required
         out.append(TableColumn(id=column.id, name=column.name, type=column.type, required=required))
-    for name, want in declared.items():
+    for name, declaration in by_name.items():
         if name in kept:
             continue
-        if want.required and has_rows:
+        if declaration.required and has_rows:
             raise ValueError(
-                f"column {want.name!r} is new to a table with rows and declared as required"
+                f"column {declaration.name!r} is new in a table with rows and declared as required"
             )
-        out.append(TableColumn(id=next_id, name=want.name, type=want.type, required=want.required))
+        out.append(
+            TableColumn(
+                id=next_id,
+                name=declaration.name,
+                type=declaration.type,
+                required=declaration.required,
+            )
+        )
         next_id += 1
     return check_columns(out)

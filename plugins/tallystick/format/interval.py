@@ -26,7 +26,7 @@ class Interval(StoredValue):
         keys.check_instant(self.end)
         if not self.start < self.end:
             raise ValueError(
-                f"[{keys.instant(self.start)}, {keys.instant(self.end)}) is no interval"
+                f"expected an interval, found [{keys.instant(self.start)}, {keys.instant(self.end)})"
             )
 
     def overlaps(self, other: Interval) -> bool:
@@ -62,9 +62,9 @@ class Request(StoredValue):
     def __post_init__(self) -> None:
         for name, value in (("dag", self.dag), ("run", self.run)):
             if not 0 < len(value) <= TEXT_MAX or not value.isprintable():
-                raise ValueError(f"{value!r} is no {name} id")
+                raise ValueError(f"expected a {name} id, found {value!r}")
         if self.clear < 0:
-            raise ValueError(f"{self.clear} is no clear number")
+            raise ValueError(f"expected a clear number, found {self.clear}")
 
     def same_run(self, other: Request) -> bool:
         """Return True if both are requests of one run."""

@@ -140,7 +140,7 @@ def check_incarnation(name: str) -> str:
     if "@" not in name or incarnation(name) > 1:
         check_topic(kafka_topic(name))
         return name
-    raise ValueError(f"{name!r} is no topic's incarnation")
+    raise ValueError(f"expected an incarnation of a topic, found {name!r}")
 
 
 def kafka_topic(name: str) -> str:
@@ -173,16 +173,16 @@ def instant(at: datetime) -> str:
 def parse_instant(text: str) -> datetime:
     """Parse the output of `instant`; raises ValueError on any other text."""
     if not _INSTANT.fullmatch(text):
-        raise ValueError(f"{text!r} is no instant like 2013-01-01T05:00:00.000Z")
+        raise ValueError(f"expected an instant like 2013-01-01T05:00:00.000Z, found {text!r}")
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 def check_instant(at: datetime) -> datetime:
     """Return an instant in UTC and whole milliseconds (Kafka's resolution); raises ValueError."""
     if at.tzinfo is None or at.utcoffset() != at.tzinfo.utcoffset(None) or at.utcoffset():
-        raise ValueError(f"{at.isoformat()} is not in UTC")
+        raise ValueError(f"expected an instant in UTC, found {at.isoformat()}")
     if at.microsecond % 1000:
-        raise ValueError(f"{at.isoformat()} is finer than a millisecond")
+        raise ValueError(f"expected whole milliseconds, found {at.isoformat()}")
     return at
 
 
@@ -204,7 +204,7 @@ def page(uuid: str) -> PageKey:
 def record(version: int, uuid: str) -> RecordKey:
     """Build the key of a commit record."""
     if not 0 <= version < 10**12:
-        raise ValueError(f"{version} is no version")
+        raise ValueError(f"expected a version, found {version}")
     return RecordKey(f"{COMMITS_PREFIX}{version:012d}-{_uuid(uuid)}.json")
 
 
@@ -239,7 +239,7 @@ def data_file(table: str, plan_key: str, attempt: str, task: str, uuid: str) -> 
     """Build the key of one Parquet file of an attempt; the uuid is new for every upload."""
     key = f"{attempt_prefix(table, plan_key, attempt)}{task}-{_uuid(uuid)}.parquet"
     if not _DATA.fullmatch(key):
-        raise ValueError(f"{key!r} is no data file's key")
+        raise ValueError(f"expected the key of a data file, found {key!r}")
     return key
 
 
@@ -271,14 +271,14 @@ def calls(output: str, interval: str, uuid: str, first: int, end: int) -> str:
     """Build the key of the note that the calls `first <= number < end` of one plan are acknowledged."""
     key = f"{calls_prefix(output, interval, uuid)}{first:012d}-{end:012d}.json"
     if not _CALLS.fullmatch(key) or not first < end:
-        raise ValueError(f"{key!r} notes no calls")
+        raise ValueError(f"expected the key of a note of calls, found {key!r}")
     return key
 
 
 def call_prefix(output: str, digits: str) -> str:
     """Build the prefix of the keys of all notes about one idempotency key; `digits` are its 40 digits."""
     if not _CALL_DIGITS.fullmatch(digits):
-        raise ValueError(f"{digits!r} are not the 40 digits of an idempotency key")
+        raise ValueError(f"expected the 40 digits of an idempotency key, found {digits!r}")
     return f"{CALLS_PREFIX}{check_name(output, 'output')}/keys/{digits[:2]}/{digits}."
 
 
@@ -304,7 +304,7 @@ def call_parts(key: str) -> tuple[Literal["try", "no", "sent"], int]:
     """Return (state, number of the try) of the key of a note of a call; the number is 0 for `sent`; raises ValueError."""
     found = _CALL.fullmatch(key)
     if not found:
-        raise ValueError(f"{key!r} is no note of a call")
+        raise ValueError(f"expected the key of a note of a call, found {key!r}")
     if found[4] is None:
         return "sent", 0
     return "try" if found[5] == "try" else "no", int(found[4])
@@ -312,7 +312,7 @@ def call_parts(key: str) -> tuple[Literal["try", "no", "sent"], int]:
 
 def _try(number: int) -> str:
     if not 1 <= number <= 999:
-        raise ValueError(f"{number} is the number of no try")
+        raise ValueError(f"expected a try number from 1 to 999, found {number}")
     return f"{number:03d}"
 
 
@@ -330,7 +330,7 @@ def plan_parts(key: str) -> tuple[str, PlanId]:
     """Return (interval part, plan id) of a plan's key; raises ValueError."""
     found = _PLAN.fullmatch(key)
     if not found:
-        raise ValueError(f"{key!r} is no plan's key")
+        raise ValueError(f"expected the key of a plan, found {key!r}")
     return found[1], PlanId(found[2])
 
 
@@ -352,14 +352,14 @@ def record_version(key: str) -> int:
     """Return the root version that a commit record's key names; raises ValueError."""
     found = _RECORD.fullmatch(key)
     if not found:
-        raise ValueError(f"{key!r} is no commit record's key")
+        raise ValueError(f"expected the key of a commit record, found {key!r}")
     return int(found[1])
 
 
 def check_page(key: str) -> PageKey:
     """Return a ledger page's key; raises ValueError."""
     if not _PAGE.fullmatch(key):
-        raise ValueError(f"{key!r} is no ledger page's key")
+        raise ValueError(f"expected the key of a ledger page, found {key!r}")
     return PageKey(key)
 
 
@@ -378,7 +378,7 @@ def check_plan(key: str) -> PlanKey:
 def check_report(key: str) -> ReportKey:
     """Return a report's key; raises ValueError."""
     if not _REPORT.fullmatch(key):
-        raise ValueError(f"{key!r} is no report's key")
+        raise ValueError(f"expected the key of a report, found {key!r}")
     return ReportKey(key)
 
 
@@ -386,7 +386,7 @@ def check_metadata(key: str, table: str) -> str:
     """Return a key inside `table`'s metadata folder; raises ValueError: a root must name no metadata outside of it."""
     found = _METADATA.fullmatch(key)
     if not found or found[1] != table or ".." in key:
-        raise ValueError(f"{key!r} is no metadata of table {table!r}")
+        raise ValueError(f"expected metadata of table {table!r}, found {key!r}")
     return key
 
 
@@ -394,7 +394,7 @@ def check_data_file(key: str, table: str) -> str:
     """Return a data file's key of `table`; raises ValueError."""
     found = _DATA.fullmatch(key)
     if not found or found[1] != table:
-        raise ValueError(f"{key!r} is no data file of table {table!r}")
+        raise ValueError(f"expected a data file of table {table!r}, found {key!r}")
     return key
 
 
@@ -402,14 +402,14 @@ def data_file_parts(key: str) -> tuple[str, str, str, str]:
     """Return (table, interval part, plan uuid, attempt) of a data file's key; raises ValueError."""
     found = _DATA.fullmatch(key)
     if not found:
-        raise ValueError(f"{key!r} is no data file's key")
+        raise ValueError(f"expected the key of a data file, found {key!r}")
     return found[1], found[2], found[3], found[4]
 
 
 def check_scratch(key: str) -> str:
     """Return the key of an object in an attempt's scratch; raises ValueError."""
     if not _SCRATCH.fullmatch(key):
-        raise ValueError(f"{key!r} is no object of an attempt's scratch")
+        raise ValueError(f"expected a scratch object of an attempt, found {key!r}")
     return key
 
 
@@ -428,13 +428,13 @@ def interval_of(key: str) -> tuple[str, str | None]:
     for pattern, part, uuid in ((_PLAN, 1, 2), (_DATA, 2, 3), (_SCRATCH, 1, 2), (_REPORT, 1, None)):
         if found := pattern.fullmatch(key):
             return found[part], None if uuid is None else found[uuid]
-    raise ValueError(f"{key!r} belongs to no interval")
+    raise ValueError(f"expected the key of an interval's object, found {key!r}")
 
 
 def check_attempt(attempt: str) -> str:
     """Return an attempt id that is safe in keys; raises ValueError."""
     if not _ATTEMPT.fullmatch(attempt):
-        raise ValueError(f"{attempt!r} is no attempt id")
+        raise ValueError(f"expected an attempt id, found {attempt!r}")
     return attempt
 
 
@@ -445,5 +445,5 @@ def check_uuid(uuid: str) -> str:
 
 def _uuid(uuid: str) -> str:
     if not _UUID.fullmatch(uuid):
-        raise ValueError(f"{uuid!r} is no uuid of 32 hexadecimal digits")
+        raise ValueError(f"expected a uuid of 32 hexadecimal digits, found {uuid!r}")
     return uuid

@@ -24,7 +24,7 @@ class UsedInterval(StoredValue):
 
     def __post_init__(self) -> None:
         if self.records < 0:
-            raise ValueError(f"{self.interval}: {self.records} records")
+            raise ValueError(f"{self.interval}: expected a number of records, found {self.records}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +38,8 @@ class LookbackUsed(StoredValue):
         keys.check_instant(self.since)
         spans = [s.interval for s in self.seen]
         if any(a.end > b.start for a, b in itertools.pairwise(spans)):
-            raise ValueError("what was seen is sorted and does not overlap")
+            raise ValueError("expected sorted lookback intervals without overlap")
         if any(span.end <= self.since for span in spans):
-            raise ValueError(f"it looks back to {keys.instant(self.since)} and saw earlier time")
+            raise ValueError(
+                f"expected lookback intervals from {keys.instant(self.since)} on, found an earlier one"
+            )

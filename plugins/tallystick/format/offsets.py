@@ -28,7 +28,7 @@ class OffsetRange(StoredValue):
     def __post_init__(self) -> None:
         if not 0 <= self.start <= self.end <= OFFSET_MAX:
             raise ValueError(
-                f"[{self.start}, {self.end}) is no offset range: 0 <= start <= end < 2^63"
+                f"expected an offset range with 0 <= start <= end < 2^63, found [{self.start}, {self.end})"
             )
 
     @property
@@ -60,9 +60,9 @@ class Position(StoredValue):
 
     def __post_init__(self) -> None:
         if not 0 <= self.offset <= OFFSET_MAX:
-            raise ValueError(f"{self.offset} is no offset")
+            raise ValueError(f"expected an offset, found {self.offset}")
         if self.leader_epoch < EPOCH_UNKNOWN:
-            raise ValueError(f"{self.leader_epoch} is no leader epoch")
+            raise ValueError(f"expected a leader epoch, found {self.leader_epoch}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Coverage:
 
     def __post_init__(self) -> None:
         if any(r.empty for r in self.ranges):
-            raise ValueError("a coverage holds no empty range")
+            raise ValueError("expected a coverage without empty ranges, found one")
         for left, right in zip(self.ranges, self.ranges[1:], strict=False):
             if left.end >= right.start:
                 raise ValueError(
@@ -137,7 +137,7 @@ def tile(ranges: Iterable[OffsetRange]) -> OffsetRange:
     """
     ordered = sorted(ranges)
     if not ordered:
-        raise ValueError("nothing to tile")
+        raise ValueError("expected at least one range, found none")
     for left, right in itertools.pairwise(ordered):
         if left.end != right.start:
             what = "a gap" if left.end < right.start else "an overlap"

@@ -28,7 +28,7 @@ class OutputSlot(StoredValue):
             if uuid is not None:
                 keys.check_uuid(uuid)
         if self.in_progress is not None and self.in_progress == self.published:
-            raise ValueError(f"plan {self.in_progress} is begun and published")
+            raise ValueError(f"plan {self.in_progress} is both in progress and published")
 
     @property
     def pending(self) -> bool:
@@ -53,9 +53,7 @@ class OutputSlot(StoredValue):
 def check_target(target: str) -> str:
     """Return the target of an output, as the root records it; raises ValueError if it is empty, long or unprintable."""
     if not 0 < len(target) <= TARGET_MAX or not target.isprintable():
-        raise ValueError(
-            f"an output's target is a printable text of at most {TARGET_MAX} characters"
-        )
+        raise ValueError(f"target of an output: expected at most {TARGET_MAX} printable characters")
     return target
 
 

@@ -44,7 +44,7 @@ class Totals(StoredValue):
 
     def __post_init__(self) -> None:
         if min(getattr(self, name) for name in TOTALS) < 0:
-            raise ValueError("a total is negative")
+            raise ValueError("expected totals of at least 0, found a negative total")
 
     @property
     def offsets(self) -> int:
@@ -69,7 +69,7 @@ class Granted(StoredValue):
     def __post_init__(self) -> None:
         keys.check_plan(self.plan)
         if self.generation < 1:
-            raise ValueError(f"{self.generation} is no generation")
+            raise ValueError(f"expected a generation, found {self.generation}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Committed(StoredValue):
         keys.check_plan(self.plan)
         keys.check_record(self.record)
         if self.generation < 1:
-            raise ValueError(f"{self.generation} is no generation")
+            raise ValueError(f"expected a generation, found {self.generation}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,19 +110,27 @@ class Entry(StoredValue):
 
     def __post_init__(self) -> None:
         if self.granted is None and self.committed is None:
-            raise ValueError(f"{self.interval}: an entry is granted, committed or both")
+            raise ValueError(
+                f"{self.interval}: expected an entry that is granted, committed or both, found neither"
+            )
         if self.outputs and self.committed is None:
-            raise ValueError(f"{self.interval}: an output has rows of what is not committed")
+            raise ValueError(
+                f"{self.interval}: an output has rows, but the interval is not committed"
+            )
         check_slots(self.outputs)
         for slot in (self.granted, self.committed):
             if slot is not None and keys.plan_parts(slot.plan)[0] != self.interval.part:
-                raise ValueError(f"{self.interval}: {slot.plan} is a plan of another interval")
+                raise ValueError(
+                    f"{self.interval}: expected a plan of this interval, found {slot.plan}"
+                )
             if slot is not None and slot.generation > self.generation:
                 raise ValueError(
-                    f"{self.interval}: generation {slot.generation} of {self.generation}"
+                    f"{self.interval}: expected at most generation {self.generation}, found {slot.generation}"
                 )
         if len(self.served) > SERVED_MAX:
-            raise ValueError(f"{self.interval}: more than {SERVED_MAX} served requests")
+            raise ValueError(
+                f"{self.interval}: expected at most {SERVED_MAX} served requests, found {len(self.served)}"
+            )
 
     @property
     def requests(self) -> tuple[Request, ...]:
@@ -178,11 +186,11 @@ class Page(StoredObject):
     def __post_init__(self) -> None:
         for instants in ([e.interval.start for e in self.entries], [b.at for b in self.boundaries]):
             if any(a >= b for a, b in itertools.pairwise(instants)):
-                raise ValueError("a page is sorted and holds each instant once")
+                raise ValueError("expected a sorted page with each instant once")
         known = {b.at for b in self.boundaries}
         if not known or any(e.interval.start not in known for e in self.entries):
             raise ValueError(
-                "each entry of a page begins at one of its boundaries, and there is one at least"
+                "expected a page with at least one boundary, each entry beginning at one"
             )
 
     @property

@@ -40,7 +40,7 @@ class PlannedRange(StoredValue):
         Position(offset=self.end, leader_epoch=self.end_epoch)
         if not self.start <= self.readable_from <= self.end:
             raise ValueError(
-                f"readable_from {self.readable_from} lies outside [{self.start}, {self.end})"
+                f"readable_from: expected an offset in [{self.start}, {self.end}), found {self.readable_from}"
             )
 
     @property
@@ -77,7 +77,7 @@ def check_topic_identity(name: str, topic_id: str, cluster_id: str) -> None:
     """Refuse a topic identity with an empty or unprintable part; raises ValueError."""
     for what, value in (("name", name), ("id", topic_id), ("cluster id", cluster_id)):
         if not 0 < len(value) <= 249 or not value.isprintable():
-            raise ValueError(f"{value!r} is no topic {what}")
+            raise ValueError(f"expected a topic {what}, found {value!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +123,15 @@ class Plan(StoredObject):
         keys.check_name(self.pipeline, "pipeline")
         part, _ = keys.plan_parts(self.key)
         if part != self.interval.part:
-            raise ValueError(f"{self.key} is not a key of {self.interval}")
+            raise ValueError(f"expected a key of {self.interval}, found {self.key}")
         if self.replaces is not None:
             keys.check_plan(self.replaces)
         if self.generation < 1:
-            raise ValueError(f"{self.generation} is no generation")
+            raise ValueError(f"expected a generation, found {self.generation}")
         if len({t.name for t in self.topics}) != len(self.topics):
-            raise ValueError("a topic is planned twice")
+            raise ValueError("expected each topic once, found a topic twice")
         if len({t.name for t in self.tables}) != len(self.tables):
-            raise ValueError("a table is planned twice")
+            raise ValueError("expected each table once, found a table twice")
         keys.check_instant(self.planned_at)
 
     @property

@@ -68,10 +68,14 @@ class Record(StoredObject):
 
     def __post_init__(self) -> None:
         if keys.record_version(self.key) != self.version:
-            raise ValueError(f"{self.key} is no record of version {self.version}")
+            raise ValueError(
+                f"expected the key of a record of version {self.version}, found {self.key}"
+            )
         if self.parent is not None and keys.record_version(self.parent) >= self.version:
-            raise ValueError(f"parent {self.parent} is not earlier than version {self.version}")
+            raise ValueError(
+                f"expected a parent before version {self.version}, found {self.parent}"
+            )
         keys.check_uuid(self.root_id)
         keys.check_instant(self.committed_at)
         if not self.intervals:
-            raise ValueError("a record commits something")
+            raise ValueError("expected a record that commits an interval, found none")

@@ -47,11 +47,13 @@ class RangeAccount(StoredValue):
             self.lost,
         )
         if self.partition < 0 or min(counts) < 0:
-            raise ValueError(f"{self.topic}[{self.partition}]: a count is negative")
+            raise ValueError(
+                f"{self.topic}[{self.partition}]: expected counts of at least 0, found a negative count"
+            )
         if sum(counts) != length:
             raise ValueError(
-                f"{self.topic}[{self.partition}] [{self.start}, {self.end}): the account adds up to {sum(counts)}, "
-                f"the range holds {length} offsets"
+                f"{self.topic}[{self.partition}] [{self.start}, {self.end}): expected an account of {length} offsets, "
+                f"found {sum(counts)}"
             )
 
 
@@ -92,7 +94,9 @@ class ColumnStatistics(StoredValue):
 
     def __post_init__(self) -> None:
         if min(self.id, self.size_bytes, self.values, self.nulls) < 0:
-            raise ValueError(f"column {self.id}: a statistic is negative")
+            raise ValueError(
+                f"column {self.id}: expected statistics of at least 0, found a negative one"
+            )
         for bound in (self.lower, self.upper):
             if bound is not None:
                 bytes.fromhex(bound)
@@ -111,7 +115,9 @@ class Lineage(StoredValue):
 
     def __post_init__(self) -> None:
         if not 0 <= self.first <= self.last or self.partition < 0:
-            raise ValueError(f"{self.topic}[{self.partition}]: lineage {self.first}..{self.last}")
+            raise ValueError(
+                f"{self.topic}[{self.partition}]: expected an offset range as lineage, found {self.first}..{self.last}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +143,9 @@ class FileReport(StoredValue):
         keys.check_name(self.table, "table")
         keys.check_data_file(self.key, self.table)
         if self.size_bytes <= 0 or self.rows <= 0 or not self.etag:
-            raise ValueError(f"{self.key}: a file has bytes, rows and an ETag")
+            raise ValueError(f"{self.key}: expected a file with bytes, rows and an ETag")
         if len({c.id for c in self.columns}) != len(self.columns):
-            raise ValueError(f"{self.key}: two statistics for one column id")
+            raise ValueError(f"{self.key}: expected one statistic per column id, found two")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +172,7 @@ class Report(StoredObject):
         keys.check_plan(self.plan)
         keys.check_attempt(self.attempt)
         if len({f.key for f in self.files}) != len(self.files):
-            raise ValueError("a file is listed twice")
+            raise ValueError("expected each file once, found a file twice")
 
     def rows(self, table: str) -> int:
         """Return the number of rows staged for `table`."""

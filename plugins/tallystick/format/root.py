@@ -43,7 +43,7 @@ class Closed(StoredValue):
     def __post_init__(self) -> None:
         keys.check_instant(self.since)
         if any(end < 0 for end in self.ends):
-            raise ValueError("an end is negative")
+            raise ValueError("expected ends of at least 0, found a negative end")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +61,14 @@ class RootTopic(StoredValue):
     def __post_init__(self) -> None:
         check_topic_identity("topic", self.topic_id, self.cluster_id)
         if any(o < 0 for o in self.origins):
-            raise ValueError("an origin is negative")
+            raise ValueError("expected origins of at least 0, found a negative origin")
         if self.closed is not None and (
             len(self.closed.ends) != len(self.origins)
             or any(end < o for end, o in zip(self.closed.ends, self.origins, strict=True))
         ):
-            raise ValueError("each partition of a closed topic ends at or after its origin")
+            raise ValueError(
+                "expected each partition of a closed topic to end at or after its origin"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +94,11 @@ class Root(StoredObject):
         keys.check_name(self.pipeline, "pipeline")
         keys.check_uuid(self.id)
         if not 1 <= self.version < 10**12:
-            raise ValueError(f"{self.version} is no version")
+            raise ValueError(f"expected a version, found {self.version}")
         if self.record is not None and keys.record_version(self.record) > self.version:
-            raise ValueError(f"record {self.record} is later than version {self.version}")
+            raise ValueError(
+                f"expected a record of version {self.version} or earlier, found {self.record}"
+            )
         for name, table in self.tables.items():
             keys.check_name(name, "table")
             if table.metadata is not None:
@@ -102,21 +106,21 @@ class Root(StoredObject):
         for name, topic in self.topics.items():
             keys.check_incarnation(name)
             if (keys.next_incarnation(name) in self.topics) is not (topic.closed is not None):
-                raise ValueError(f"topic {name} is closed exactly where another follows it")
+                raise ValueError(
+                    f"topic {name}: expected closed if and only if an incarnation follows it"
+                )
             previous = keys.previous_incarnation(name)
             if previous is not None and previous not in self.topics:
-                raise ValueError(f"topic {name} follows {previous}, which is not there")
+                raise ValueError(f"topic {name} follows {previous}, which is missing")
         if any(a.since >= b.since for a, b in zip(self.pages, self.pages[1:], strict=False)):
-            raise ValueError("the index of pages is sorted by time")
+            raise ValueError("expected the index of pages sorted by time")
         for name, target in self.outputs.items():
             keys.check_name(name, "output")
             check_target(target)
         if list(self.pending) != [ref.key for ref in self.pages if ref.key in set(self.pending)]:
-            raise ValueError(
-                "the pages with something to publish are pages of the index, in its order"
-            )
+            raise ValueError("expected pending pages to be pages of the index, in its order")
         if self.pending and not self.outputs:
-            raise ValueError("something is to be published, and there is no output")
+            raise ValueError("expected no pending pages without an output, found some")
 
     @property
     def origins(self) -> dict[str, tuple[int, ...]]:

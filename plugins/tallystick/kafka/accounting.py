@@ -32,8 +32,9 @@ class ReadAccount:
             or total != self.span.length
         ):
             raise ValueError(
-                f"{self.records} records + {self.aborted} aborted + {self.control} control + {self.absent} absent "
-                f"are not the {self.span.length} offsets of {self.span}"
+                f"expected {self.span.length} offsets of {self.span}, found {self.records} records + {self.aborted} "
+                "aborted + "
+                f"{self.control} control + {self.absent} absent"
             )
 
 
@@ -90,13 +91,13 @@ class Tally:
     def _absent(self, start: int, end: int, count: int) -> None:
         if not self._compacted or count < 0:
             raise LogDamaged(
-                f"{self._place} holds nothing at {count} of the offsets [{start}, {end}), and the topic "
+                f"{self._place} has no records at {count} of the offsets [{start}, {end}), and the topic "
                 "is not compacted.",
-                hint="nothing was committed. Leave the topic's configuration as it is: every change of its cleanup "
-                "or retention may delete more. Find out why nothing is there: kafka-dump-log.sh on the leader shows the "
-                "segments around the gap; was the topic compacted once, did a segment get lost in tiered storage or on "
-                "disk? If it comes back, run again. If not, copy what is there into a new topic, keeping timestamps, "
-                "and replay that with a pipeline of its own.",
+                hint="leave the topic's configuration as it is: every change of its cleanup or retention may delete "
+                "more. Find out why the records are missing: kafka-dump-log.sh on the leader shows the segments around "
+                "the gap; was the topic compacted once, did a segment get lost in tiered storage or on disk? If they "
+                "come back, run again. If not, copy the remaining records into a new topic, keeping timestamps, and "
+                "replay that with a pipeline of its own. Nothing was committed.",
             )
         self.absent += count
 

@@ -88,7 +88,7 @@ def _batch_at(whole: memoryview, at: int, *, place: str, verify: bool) -> tuple[
     if magic != _SUPPORTED_MAGIC:
         raise _unsupported_format(where, magic)
     if length < HEADER_BYTES - _LENGTH_FROM:
-        raise damaged(where, f"its length field says {length} bytes")
+        raise damaged(where, f"its length field is {length} bytes")
     end = at + _LENGTH_FROM + length
     if end > len(whole):
         return None, end
@@ -114,7 +114,9 @@ def _batch_at(whole: memoryview, at: int, *, place: str, verify: bool) -> tuple[
     if base_offset < 0 or last_delta < 0 or base_offset + last_delta >= OFFSET_MAX:
         raise damaged(where, f"it spans offsets {base_offset} to {base_offset} + {last_delta}")
     if not 0 <= count <= last_delta + 1:
-        raise damaged(where, f"it claims {count} records in {last_delta + 1} offsets")
+        raise damaged(
+            where, f"expected at most {last_delta + 1} records for its offsets, found {count}"
+        )
     return (
         Batch(
             place=where,
@@ -150,7 +152,9 @@ class Scratch:
         decompress_into = _codec(batch)
         records = self._decompressed(batch, decompress_into) if decompress_into else batch.body
         if len(records) < batch.count * RECORD_BYTES_MIN:
-            raise damaged(batch.place, f"{batch.count} records in {len(records)} bytes cannot be")
+            raise damaged(
+                batch.place, f"{batch.count} records do not fit into {len(records)} bytes"
+            )
         return records
 
     def _decompressed(
@@ -170,7 +174,7 @@ class Scratch:
                 if len(self._buffer) >= self._bytes_max:
                     raise damaged(
                         batch.place,
-                        f"its {len(batch.body)} bytes of {_CODEC_NAMES[batch.codec]} are broken, or hold more than "
+                        f"its {len(batch.body)} bytes of {_CODEC_NAMES[batch.codec]} are broken, or expand to more than "
                         f"{self._bytes_max} bytes ({error})",
                     ) from None
                 wanted = min(len(self._buffer) * 4, self._bytes_max)
@@ -197,7 +201,7 @@ def _codec(batch: Batch) -> Callable[[memoryview, bytearray], int] | None:
             return cramjam.zstd.decompress_into  # type: ignore[no-any-return, unused-ignore]
     known = ", ".join(_CODEC_NAMES.values())
     raise LogDamaged(
-        f"{batch.place} is compressed with codec number {batch.codec}; this reader knows {known}.",
+        f"{batch.place}: expected one of the codecs {known}, found codec number {batch.codec}.",
         hint="update tallystick, or check the partition with kafka-dump-log.sh --deep-iteration.",
     )
 
@@ -205,11 +209,11 @@ def _codec(batch: Batch) -> Callable[[memoryview, bytearray], int] | None:
 def _unsupported_format(where: str, magic: int) -> LogDamaged:
     if magic in (0, 1):
         return LogDamaged(
-            f"{where} is in message format v{magic}, from before Kafka 0.11.",
-            hint="copy the topic with a producer of version 0.11 or newer; this reader reads format v2 only.",
+            f"{where}: expected message format v2, found v{magic} from before Kafka 0.11.",
+            hint="copy the topic with a producer of version 0.11 or newer.",
         )
     return LogDamaged(
-        f"{where} is in message format v{magic}, which this reader does not know.",
+        f"{where}: expected message format v2, found v{magic}.",
         hint="update tallystick, or check the partition with kafka-dump-log.sh --deep-iteration.",
     )
 

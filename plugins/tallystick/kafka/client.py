@@ -94,9 +94,9 @@ class KafkaClient:
         layout = self._retrying(f"metadata of topic {topic!r}", lambda: self._layout(topic))
         if topic_id is not None and layout.topic_id != topic_id:
             raise IdentityChanged(
-                f"topic {topic!r} was deleted and created anew: its id is {layout.topic_id}, {topic_id} is expected.",
-                hint="its old offsets are gone for good. Restore the old topic; or begin a new pipeline, with a "
-                "warehouse of its own, for the new one.",
+                f"topic {topic!r} was deleted and created again: expected id {topic_id}, found {layout.topic_id}.",
+                hint="restore the old topic; or begin a new pipeline, with a warehouse of its own, for the new one. The "
+                "old offsets are lost.",
             )
         return layout
 
@@ -107,13 +107,13 @@ class KafkaClient:
 
         If `committed`, LATEST is the last stable offset, otherwise the high watermark.
         """
-        return self._asking(
+        return self._requesting(
             "offsets", layout, lambda current: self._list_offsets(current, at, committed)
         )
 
     def epoch_ends(self, layout: TopicLayout, epochs: Mapping[int, int]) -> dict[int, EpochEnd]:
         """Return the end of the given epoch of each partition, as reported by its leader (KIP-320)."""
-        return self._asking(
+        return self._requesting(
             "leader epochs", layout, lambda current: self._epoch_ends(current, epochs)
         )
 
@@ -210,7 +210,7 @@ class KafkaClient:
         kind = ListOffsetsRequest.ListOffsetsTopic
         found: dict[int, int] = {}
         for node_id, partitions in self._by_leader(layout, at).items():
-            asked = [
+            requested = [
                 kind.ListOffsetsPartition(
                     partition_index=partition,
                     current_leader_epoch=layout.leaders[partition].epoch,
@@ -221,7 +221,7 @@ class KafkaClient:
             request = ListOffsetsRequest(
                 replica_id=_CONSUMER,
                 isolation_level=int(committed),
-                topics=[kind(name=layout.name, partitions=asked)],
+                topics=[kind(name=layout.name, partitions=requested)],
                 timeout_ms=self._timeout_ms,
                 min_version=_LIST_OFFSETS_VERSION_MIN,
             )
@@ -236,7 +236,7 @@ class KafkaClient:
         kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         found: dict[int, EpochEnd] = {}
         for node_id, partitions in self._by_leader(layout, epochs).items():
-            asked = [
+            requested = [
                 kind.OffsetForLeaderPartition(
                     partition=partition,
                     current_leader_epoch=layout.leaders[partition].epoch,
@@ -246,7 +246,7 @@ class KafkaClient:
             ]
             request = OffsetForLeaderEpochRequest(
                 replica_id=_CONSUMER,
-                topics=[kind(topic=layout.name, partitions=asked)],
+                topics=[kind(topic=layout.name, partitions=requested)],
                 min_version=_EPOCH_VERSION_MIN,
             )
             for one in self._connection.call(request, node_id).topics[0].partitions:
@@ -270,7 +270,7 @@ class KafkaClient:
         for one in result.configs:
             if one.name == key:
                 return str(one.value)
-        raise Retriable(f"the broker leaves out {key} of topic {topic!r}")
+        raise Retriable(f"the broker did not return {key} of topic {topic!r}")
 
     def _by_leader(
         self, layout: TopicLayout, partitions: Mapping[int, object]
@@ -297,13 +297,12 @@ class KafkaClient:
             (topic,) = answer.responses
             (part,) = topic.partitions
         except ValueError:
-            raise Retriable(
-                "the answer does not hold the one partition that was asked for"
-            ) from None
+            raise Retriable("expected an answer with the one requested partition") from None
         if part.partition_index != order.partition:
             raise LogDamaged(
-                f"asked for partition {order.partition} of {order.layout.name!r}, answered with {part.partition_index}.",
-                hint="check what stands between this process and the brokers.",
+                f"topic {order.layout.name!r}: expected an answer for partition {order.partition}, found "
+                f"{part.partition_index}.",
+                hint="check what is between this process and the brokers (a proxy?).",
             )
         return Fetched(
             error_code=part.error_code,
@@ -318,27 +317,27 @@ class KafkaClient:
             preferred=None if part.preferred_read_replica < 0 else part.preferred_read_replica,
         )
 
-    def _asking(self, what: str, layout: TopicLayout, ask: Callable[[TopicLayout], T]) -> T:
+    def _requesting(self, what: str, layout: TopicLayout, send: Callable[[TopicLayout], T]) -> T:
         """Send requests to the leaders; before a retry, look up the current leaders."""
         current = layout
 
         def once() -> T:
             nonlocal current
             try:
-                return ask(current)
+                return send(current)
             except Retriable:
                 current = self.layout(layout.name, topic_id=layout.topic_id)
                 raise
 
         return self._retrying(f"{what} of topic {layout.name!r}", once)
 
-    def _retrying(self, what: str, ask: Callable[[], T]) -> T:
+    def _retrying(self, what: str, send: Callable[[], T]) -> T:
         deadline = self.clock() + self.patience_s
         missing_deadline = self.clock() + min(_MISSING_S, self.patience_s)
         attempt = 0
         while True:
             try:
-                return ask()
+                return send()
             except _TopicMissing as missing:
                 # Not every broker has the metadata of a new topic yet.
                 if self.clock() >= missing_deadline:
@@ -352,17 +351,17 @@ class KafkaClient:
     def _over_quota(self, order: FetchOrder) -> KafkaUnavailable:
         return KafkaUnavailable(
             f"Kafka at {self.endpoint} has throttled topic {order.layout.name!r} partition {order.partition} from "
-            f"offset {order.offset} for {_THROTTLED_S_MAX:g} s, and sent nothing of it.",
+            f"offset {order.offset} for {_THROTTLED_S_MAX:g} s, and sent none of it.",
             hint="raise this client's quota, consumer_byte_rate or request_percentage (kafka-configs.sh --describe "
-            "--entity-type clients, and users): over its window, 11 s by default, it must hold the largest batch of the "
-            "topic, for all tasks that read at the same time.",
+            "--entity-type clients, and users): over its window, 11 s by default, it must allow the largest batch of "
+            "the topic, for all tasks that read at the same time.",
         )
 
     def _missing(self, topic: str) -> IdentityChanged:
         return IdentityChanged(
             f"topic {topic!r} does not exist on the cluster at {self.endpoint} (or this user may not see it).",
-            hint="check the topic's name in the pipeline and the connection's bootstrap_servers. If it was "
-            "deleted, its offsets are gone for good: a new one needs a new pipeline, with a warehouse of its own.",
+            hint="check the topic's name in the pipeline and the connection's bootstrap_servers. If it "
+            "was deleted, its offsets are lost: begin a new pipeline, with a warehouse of its own, for a new topic.",
         )
 
 

@@ -119,11 +119,11 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
         opened: list[socket.socket] = []
         make = factory.socket
 
-        def kept(*kind: Any) -> socket.socket:
+        def recorded(*kind: Any) -> socket.socket:
             opened.append(make(*kind))
             return opened[-1]
 
-        factory.socket = kept
+        factory.socket = recorded
         why = "DNS Resolution failure"
         for address in factory.dns_lookup(node.host, node.port):
             try:
@@ -180,7 +180,7 @@ def net_client(**configs: Any) -> Any:
 def opened(make: Callable[..., T], **options: Any) -> T:
     """Return a producer, consumer or admin client of the library's on top of `net_client`. Raises what `make` raises.
 
-    If it reaches no broker, this ends its thread. The library leaves the thread running, and it would look for a broker
+    If it reaches no broker, this ends its thread. The library leaves the thread running, and it would search for a broker
     forever.
     """
     clients: list[Any] = []
@@ -253,8 +253,8 @@ class Connection:
         found = self._manager.cluster.cluster_id
         if not found:
             raise KafkaUnavailable(
-                f"the cluster at {self.settings.endpoint} did not say its id.",
-                hint="try again; if it stays, upgrade the brokers.",
+                f"the cluster at {self.settings.endpoint} did not return its id.",
+                hint="try again; if it persists, upgrade the brokers.",
             )
         return str(found)
 
@@ -307,9 +307,9 @@ class Connection:
     def unavailable(self, what: str, why: object) -> KafkaUnavailable:
         """Build the error for a broker that does not give `what`."""
         return KafkaUnavailable(
-            f"Kafka at {self.settings.endpoint} did not give {what}: {why}.",
+            f"Kafka at {self.settings.endpoint} did not return {what}: {why}.",
             hint="check that the brokers are up and that bootstrap_servers of the connection names them; "
-            "then retry.",
+            "then try again.",
         )
 
     def check(self, error_code: int, what: str) -> None:
@@ -353,7 +353,7 @@ class Connection:
 
     def _bootstrap(self) -> None:
         if self.settings.security_protocol != "PLAINTEXT":
-            self._introduce()
+            self._authenticate()
         try:
             self._manager.bootstrap(self.settings.bootstrap_timeout_ms)
         except (kerrors.KafkaTimeoutError, kerrors.NodeNotReadyError):
@@ -361,7 +361,7 @@ class Connection:
         except (kerrors.KafkaError, OSError, ValueError, RuntimeError) as error:
             raise self._translated(error, "its metadata") from error
 
-    def _introduce(self) -> None:
+    def _authenticate(self) -> None:
         """Log in once before the library does: it would retry a wrong password until its timeout.
 
         The library continues with this connection.
@@ -381,14 +381,14 @@ class Connection:
             try:
                 self._run(self._first_contact, broker.node_id)
                 why.append(
-                    f"{broker.host}:{broker.port} answers, but named no usable broker in time"
+                    f"{broker.host}:{broker.port} answered, but named no usable broker in time"
                 )
             except (Retriable, kerrors.KafkaError, OSError) as error:
                 why.append(f"{broker.host}:{broker.port}: {self._brief(error)}")
         text = "; ".join(why)
         if "CERTIFICATE_VERIFY_FAILED" in text or "Hostname mismatch" in text:
             return SettingsError(
-                f"Kafka at {self.settings.endpoint} shows a certificate that does not verify: {text}.",
+                f"Kafka at {self.settings.endpoint} has a certificate that cannot be verified: {text}.",
                 hint="check ssl_cafile of the connection, and that bootstrap_servers names the certificate's host.",
             )
         return self.unavailable("its metadata", text)
@@ -428,11 +428,12 @@ class Connection:
             # If no broker has answered as Kafka yet, a length out of bounds is the first bytes of another protocol.
             if self._manager is None or not self._manager.cluster.cluster_id:
                 return SettingsError(
-                    f"what answers at {endpoint} does not speak Kafka in plain text ({why}).",
+                    f"the server at {endpoint} does not speak Kafka in plain text ({why}).",
                     hint="check bootstrap_servers and security_protocol of the connection: is this port TLS?",
                 )
             return LogDamaged(
-                f"Kafka at {endpoint} sent an answer that is larger than {RESPONSE_BYTES_MAX} bytes, or is no Kafka.",
+                f"{endpoint}: expected a Kafka answer of at most {RESPONSE_BYTES_MAX} bytes, found a larger one or "
+                "another protocol.",
                 hint="check bootstrap_servers and security_protocol; batches beyond that size cannot be read.",
             )
         if isinstance(error, kerrors.KafkaConfigurationError | OSError | ValueError):

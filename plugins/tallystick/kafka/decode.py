@@ -79,7 +79,7 @@ class Columns:
 
     def __init__(self, *, rows: int, bytes_room: int, headers: bool) -> None:
         if bytes_room > INT32_MAX:
-            raise ValueError(f"{bytes_room} bytes are beyond what a binary column addresses")
+            raise ValueError(f"{bytes_room} bytes do not fit the offsets of a binary column")
         self.rows = 0
         self._rows_room = rows
         self._bytes_room = bytes_room

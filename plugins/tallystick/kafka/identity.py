@@ -13,8 +13,8 @@ def require_cluster(client: KafkaClient, cluster_id: str) -> None:
     found = client.cluster_id()
     if found != cluster_id:
         raise IdentityChanged(
-            f"the connection leads to cluster {found} at {client.endpoint}, the ledger knows cluster {cluster_id}.",
-            hint="point the connection at the cluster that was planned; offsets mean nothing on another one.",
+            f"expected cluster {cluster_id} as in the ledger, found {found} at {client.endpoint}.",
+            hint="set the connection to the planned cluster: offsets have no meaning on another one.",
         )
 
 
@@ -30,6 +30,6 @@ def diverged_message(place: str, position: Position, end: EpochEnd) -> str | Non
     if end.epoch == position.leader_epoch and end.end_offset >= position.offset:
         return None
     return (
-        f"{place} was truncated and written anew: the record before offset {position.offset} was of leader epoch "
-        f"{position.leader_epoch}, the leader now says that epoch {end.epoch} ends at {end.end_offset}."
+        f"{place} was truncated and written again: the record before offset {position.offset} was of leader epoch "
+        f"{position.leader_epoch}, but the leader reports that epoch {end.epoch} ends at {end.end_offset}."
     )

@@ -25,7 +25,7 @@ VALUES_FULL: Final = 9
 PROBLEMS: Final = {
     1: "a number has no end",
     2: "a record's length does not fit",
-    3: "its offsets do not grow, or leave its span",
+    3: "its offsets are not ascending, or lie outside its span",
     4: "a key's length does not fit",
     5: "a value's length does not fit",
     6: "a header does not fit",

@@ -88,7 +88,7 @@ class MarkerCheck:
             known,
             batch,
             f"the broker lists its records from offset {known.offset} on as {_verdict(known.aborted)}, the marker at "
-            f"offset {batch.base_offset} says {'ABORT' if abort else 'COMMIT'}",
+            f"offset {batch.base_offset} is {'ABORT' if abort else 'COMMIT'}",
         )
 
     def _contradiction(
@@ -97,16 +97,18 @@ class MarkerCheck:
         if self._compacted and known.answer != self._answer:
             return KafkaUnavailable(
                 f"{self._place}, a transaction of producer id {batch.producer_id}: {what}. The topic is compacted: "
-                "it may have been cleaned between the broker's two answers.",
-                hint="nothing was committed from this read; run again. If the same offsets are named again, the "
-                "broker has a defect, or its index of transactions is damaged.",
+                "it may have been cleaned between two answers of the broker.",
+                hint="run again. If the same offsets are reported again, the broker has a defect, or its index of "
+                "transactions is damaged. Nothing was committed from this read.",
             )
         return LogDamaged(
             f"{self._place}, a transaction of producer id {batch.producer_id}: {what}.",
-            hint="nothing was committed from this read. A broker with a defect (KAFKA-13727 was one) or a damaged "
-            "index of transactions gives records that were aborted, or withholds committed ones, from every consumer. "
-            "Look at the partition's .log and .txnindex files with kafka-dump-log.sh on its leader. If another leader or "
-            "an upgraded broker, gives an answer without the contradiction, run again.",
+            hint="check the partition's .log and .txnindex files with kafka-dump-log.sh on its leader. A broker with a "
+            "defect (such as KAFKA-13727) or a damaged index of transactions returns aborted records to every "
+            "consumer, or "
+            "withholds committed ones. If another leader or an upgraded broker gives an answer without the "
+            "contradiction, "
+            "run again. Nothing was committed from this read.",
         )
 
 

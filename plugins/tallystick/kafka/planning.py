@@ -86,7 +86,7 @@ class LogPlanner:
         """
         if at_ms < 0:
             raise ValueError(
-                f"{at_ms} ms is before 1970: Kafka gives negative look-ups meanings of their own"
+                f"expected 1970 or later, found {at_ms} ms: in Kafka, negative timestamps have special meanings"
             )
         layout = self._current(topic)
         every = range(len(layout.leaders))
@@ -145,9 +145,9 @@ class LogPlanner:
         known = {p: one for p, one in enumerate(positions) if one.leader_epoch != NO_EPOCH}
         if beyond := [p for p in known if p >= len(layout.leaders)]:
             raise IdentityChanged(
-                f"topic {topic!r} has {len(layout.leaders)} partitions, but positions are known up to partition "
-                f"{beyond[-1]}.",
-                hint="find out who recreated the topic: partitions never disappear from one that was not.",
+                f"topic {topic!r}: expected at least {beyond[-1] + 1} partitions, as in the ledger, found "
+                f"{len(layout.leaders)}.",
+                hint="find out who recreated the topic: otherwise partitions never disappear.",
             )
         ends = self._client.epoch_ends(layout, {p: one.leader_epoch for p, one in known.items()})
         messages = (
@@ -189,8 +189,8 @@ class LogPlanner:
 
 def _floor_beyond(place: str, floor: int, end: int) -> LogDamaged:
     return LogDamaged(
-        f"{place} ends at offset {end}, but a boundary was set at {floor} before: the log was truncated.",
-        hint="find out about unclean leader elections on this cluster; acknowledged records are gone.",
+        f"{place}: expected the log to reach boundary {floor}, found its end at offset {end}: the log was truncated.",
+        hint="check this cluster for unclean leader elections: acknowledged records are lost.",
     )
 
 
@@ -198,5 +198,5 @@ def _open_transaction(topic: str, partition: int, offset: int, stable: int) -> N
     return NotYet(
         f"topic {topic!r} partition {partition}: the boundary is at offset {offset}, the last stable offset at {stable}: "
         f"a transaction that began at offset {stable} is still open.",
-        hint="retry later; if it stays, look for its producer with kafka-transactions.sh find-hanging.",
+        hint="try again later; if it persists, search for its producer with kafka-transactions.sh find-hanging.",
     )

@@ -39,7 +39,7 @@ class RangeReader:
     """A reader for ranges of one topic incarnation. Each range has its own connections, closed when the range ends.
 
     `fetch_bytes_max` limits a fetch, `batch_rows` and `batch_bytes` limit an Arrow batch; a larger record batch is still
-    read whole. `account` is the account of the last range. If `tell_aborted`, `aborted_times` has the offsets and
+    read whole. `account` is the account of the last range. If `collect_aborted`, `aborted_times` has the offsets and
     timestamps of aborted data in the last range; an aborted batch at the edge of the range is decompressed for it.
     """
 
@@ -55,13 +55,13 @@ class RangeReader:
         batch_rows: int = 1 << 16,
         batch_bytes: int = 8 << 20,
         headers: bool = False,
-        tell_aborted: bool = False,
+        collect_aborted: bool = False,
     ) -> None:
         if not (
             0 < fetch_bytes_max <= INT32_MAX and batch_rows > 0 and 0 < batch_bytes <= INT32_MAX
         ):
             raise ValueError(
-                f"sizes out of bounds: {fetch_bytes_max=}, {batch_rows=}, {batch_bytes=}"
+                f"sizes are out of bounds: {fetch_bytes_max=}, {batch_rows=}, {batch_bytes=}"
             )
         self.settings = settings
         self.topic = topic
@@ -75,7 +75,7 @@ class RangeReader:
         self.schema: pa.Schema = columns_schema(headers=headers)
         # Of each aborted batch in the last range: its first offset in the range, and its latest timestamp there in ms.
         self.aborted_times: list[tuple[int, int]] = []
-        self.tell_aborted = tell_aborted
+        self.collect_aborted = collect_aborted
         self._account: ReadAccount | None = None
 
     @property
@@ -149,7 +149,7 @@ class _Reading:
 
         The next fetch is in flight while an answer is decoded.
         """
-        pending: PendingFetch | None = self._ask(self._span.start)
+        pending: PendingFetch | None = self._send(self._span.start)
         silence = Silence(self._client, self._place)
         while pending is not None:
             fetched = self._answer(pending)
@@ -162,9 +162,10 @@ class _Reading:
             reached = found[-1].end_offset
             if reached <= self.tally.position:
                 raise damaged(
-                    self._place, f"asked for offset {self.tally.position}, it answered with less"
+                    self._place,
+                    f"expected offset {self.tally.position} or later, found an earlier one",
                 )
-            pending = self._ask(reached) if reached < self._span.end else None
+            pending = self._send(reached) if reached < self._span.end else None
             self._check.next_answer()
             yield from self._decoded(found, AbortedProducers(fetched.aborted))
         if self._columns is not None and self._columns.rows:
@@ -177,15 +178,15 @@ class _Reading:
         It does not return a batch at the last stable offset, which may be the only proof. An uncommitted fetch does.
         """
         position = self.tally.position
-        silence.heard(fetched)
+        silence.add(fetched)
         if fetched.last_stable == self._span.end or silence.answers % _PROOF_EVERY == 0:
-            proof = self._answer(self._ask(position, committed=False, bytes_max=_ONE_BATCH_BYTES))
+            proof = self._answer(self._send(position, committed=False, bytes_max=_ONE_BATCH_BYTES))
             following = next(walk(proof.records, place=self._place), None)
             if following is not None and following.base_offset >= self._span.end:
                 self.tally.skip_to(self._span.end)
                 return None
         silence.wait(position)
-        return self._ask(position, bytes_max=_ONE_BATCH_BYTES)
+        return self._send(position, bytes_max=_ONE_BATCH_BYTES)
 
     # -- batches into columns
 
@@ -203,7 +204,7 @@ class _Reading:
             if batch.control:
                 self.tally.pass_batch(batch, control=self._count_inside(batch))
             elif aborted:
-                if self._reader.tell_aborted:
+                if self._reader.collect_aborted:
                     self._note_aborted(batch)
                 self.tally.pass_batch(batch, aborted=self._count_inside(batch))
             else:
@@ -281,7 +282,7 @@ class _Reading:
 
     # -- fetches and their answers
 
-    def _ask(
+    def _send(
         self, offset: int, *, committed: bool = True, bytes_max: int | None = None
     ) -> PendingFetch:
         return self._client.fetch(
@@ -303,25 +304,27 @@ class _Reading:
         offset = order.offset
         deadline = self._client.clock() + self._client.patience_s
         attempt = 0
-        again: PendingFetch | None = pending
+        retry: PendingFetch | None = pending
         while True:
-            again = again or self._ask(offset, committed=order.committed, bytes_max=order.bytes_max)
-            near = again.order.replica is not None
+            retry = retry or self._send(
+                offset, committed=order.committed, bytes_max=order.bytes_max
+            )
+            near = retry.order.replica is not None
             try:
-                fetched = again.result()
+                fetched = retry.result()
                 if near:
                     if self._served(fetched, offset):
                         return fetched
                     raise Retriable("a replica lags")
                 if fetched.preferred is not None:
-                    self._replica, again = fetched.preferred, None
+                    self._replica, retry = fetched.preferred, None
                     continue
-                self._judge(fetched, order)
+                self._check_answer(fetched, order)
                 return fetched
             except Retriable as error:
                 if near:
                     # A follower may lag, be gone, or hold a bad copy: only the leader's answer counts.
-                    self._replica, self._rack, again = None, "", None
+                    self._replica, self._rack, retry = None, "", None
                     continue
                 if self._client.clock() >= deadline:
                     raise self._client.unavailable(
@@ -329,7 +332,7 @@ class _Reading:
                     ) from error
             self._client.pause(attempt)
             attempt += 1
-            again = None
+            retry = None
             self._follow_leader()
 
     def _served(self, fetched: Fetched, offset: int) -> bool:
@@ -338,15 +341,17 @@ class _Reading:
             return False
         return bool(fetched.records)
 
-    def _judge(self, fetched: Fetched, order: FetchOrder) -> None:
+    def _check_answer(self, fetched: Fetched, order: FetchOrder) -> None:
         offset = order.offset
         if fetched.error_code in _OTHER_TOPIC:
             self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
-            raise Retriable("a broker does not know the topic's id yet")
+            raise Retriable("a broker does not have the topic's id yet")
         if fetched.error_code == _OFFSET_OUT_OF_RANGE:
             raise self._out_of_range(offset)
         if fetched.error_code == _CORRUPT:
-            raise damaged(self._place, f"its leader finds the log corrupt at offset {offset}")
+            raise damaged(
+                self._place, f"its leader reports that the log is corrupt at offset {offset}"
+            )
         self._client.check_fetched(fetched.error_code, self._place)
         if fetched.log_start > offset:
             raise self._expired(offset, fetched.log_start)
@@ -361,25 +366,28 @@ class _Reading:
             return self._expired(offset, low)
         if offset > high:
             return LogDamaged(
-                f"{self._place} ends at offset {high}, but {self._span} was planned: the log was truncated.",
-                hint="find out about unclean leader elections on this cluster; acknowledged records are gone.",
+                f"{self._place}: expected the planned offsets {self._span}, found the end at offset {high}: the log "
+                "was truncated.",
+                hint="check this cluster for unclean leader elections: acknowledged records are lost.",
             )
-        return Retriable(f"a leader found offset {offset} out of range, but holds [{low}, {high})")
+        return Retriable(
+            f"a leader reported offset {offset} as out of range, but has [{low}, {high})"
+        )
 
     def _expired(self, offset: int, log_start: int) -> OutsideRetention:
         return OutsideRetention(
-            f"{self._place}: offsets [{self._span.start}, {self._span.end}) are wanted, from {offset} on are still to "
-            f"be read, the log begins at {log_start}.",
-            hint="raise the topic's retention for what is not lost yet; what is lost can only be accepted as "
-            "lost (accept_loss=true).",
+            f"{self._place}: expected offsets [{self._span.start}, {self._span.end}), of which those from {offset} on "
+            f"are unread, found that the log begins at {log_start}.",
+            hint="raise the topic's retention to keep what is not lost yet; accept what is lost "
+            "(accept_loss=true).",
         )
 
     def _not_stable(self, fetched: Fetched) -> NotYet:
         return NotYet(
-            f"{self._place}: offsets up to {self._span.end} are wanted, the last stable offset is {fetched.last_stable} "
+            f"{self._place}: expected a last stable offset of at least {self._span.end}, found {fetched.last_stable} "
             f"(high watermark {fetched.high_watermark}): a transaction is open before the end, or a leader has "
             "just moved.",
-            hint="retry; if it stays, look for the producer with kafka-transactions.sh find-hanging.",
+            hint="try again; if it persists, search for the producer with kafka-transactions.sh find-hanging.",
         )
 
     def _require_whole_batch(self, fetched: Fetched) -> None:
@@ -387,7 +395,7 @@ class _Reading:
         if fetched.records:
             raise damaged(
                 self._place,
-                f"{len(fetched.records)} bytes at offset {self.tally.position} hold no whole batch",
+                f"{len(fetched.records)} bytes at offset {self.tally.position} do not contain a whole batch",
             )
 
     # -- the leader, and the identity of the log
@@ -398,7 +406,7 @@ class _Reading:
         if self._partition >= len(layout.leaders):
             raise IdentityChanged(
                 f"{self._place} does not exist: the topic has {len(layout.leaders)} partitions.",
-                hint="plan again; partitions never disappear from a topic that was not recreated.",
+                hint="clear task `plan`; partitions only disappear if a topic is recreated.",
             )
         return layout
 
@@ -436,8 +444,11 @@ class _Reading:
                     self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
                     raise LogDamaged(
                         message,
-                        hint="nothing was committed from this read, and what is committed stands. Find out about "
-                        "unclean leader elections on this cluster: acknowledged records are gone. A new plan stops too "
-                        "where a boundary of its interval lies in what was lost; then go on in a new pipeline, with a "
-                        "warehouse of its own, from the last committed interval.",
+                        hint="check this cluster for unclean leader elections: acknowledged records are lost. "
+                        "Nothing was "
+                        "committed from this read, and earlier commits are unchanged. A new plan fails, too, if a "
+                        "boundary of "
+                        "its interval lies in the lost part; then continue in a new pipeline, with a warehouse of "
+                        "its own, "
+                        "from the last committed interval.",
                     )

@@ -76,19 +76,19 @@ class Search:
                 self._passed = batch
                 start = max(start, batch.end_offset)
             if fetched.records and start == before:
-                raise damaged(self.place, f"asked for offset {start}, it answered with less")
+                raise damaged(self.place, f"expected offset {start} or later, found an earlier one")
             if start >= fetched.high_watermark:
                 return start
             bytes_max = max(_SCAN_BYTES, min(2 * bytes_max, _SCAN_BYTES_MAX))
-            logged_at = self._say_how_far(start, fetched.high_watermark, logged_at)
+            logged_at = self._log_progress(start, fetched.high_watermark, logged_at)
 
-    def _say_how_far(self, offset: int, end: int, logged_at: float) -> float:
+    def _log_progress(self, offset: int, end: int, logged_at: float) -> float:
         now = self._client.clock()
         if now - logged_at < _LOGGED_EVERY_S:
             return logged_at
         _log.info(
-            "%s: looking for the first record of %d ms or later, at offset %d of at most %d. A record with a timestamp "
-            "beyond that one lies before the interval, so each batch is looked at.",
+            "%s: searching for the first record of %d ms or later, at offset %d of at most %d. A record with a later "
+            "timestamp precedes the interval, so each batch is checked.",
             self.place,
             self._at_ms,
             offset,
@@ -171,7 +171,7 @@ class Search:
                 continue
             if fetched.records or offset >= fetched.high_watermark:
                 return fetched
-            silence.heard(fetched)
+            silence.add(fetched)
             silence.wait(offset)
 
     def _once(self, offset: int, bytes_max: int) -> Fetched:
@@ -186,14 +186,16 @@ class Search:
         fetched = self._client.fetch(order).result()
         if fetched.error_code in _OTHER_TOPIC:
             self._client.layout(self._layout.name, topic_id=self._layout.topic_id)
-            raise Retriable("a broker does not know the topic's id yet")
+            raise Retriable("a broker does not have the topic's id yet")
         if fetched.error_code == kerrors.CorruptRecordError.errno:
-            raise damaged(self.place, f"its leader finds the log corrupt at offset {offset}")
+            raise damaged(
+                self.place, f"its leader reports that the log is corrupt at offset {offset}"
+            )
         if fetched.error_code == kerrors.OffsetOutOfRangeError.errno:
             raise Retriable(f"offset {offset} is out of the leader's range: its log just moved")
         self._client.check_fetched(fetched.error_code, self.place)
         if fetched.high_watermark < self._end:
             raise Retriable(
-                f"a leader knows of offsets up to {fetched.high_watermark} only, {self._end} was answered before"
+                f"expected a high watermark of at least {self._end}, found {fetched.high_watermark} on another leader"
             )
         return fetched

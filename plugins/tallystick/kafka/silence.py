@@ -53,7 +53,7 @@ class Silence:
         """Reset the count after an answer with records."""
         self.answers = 0
 
-    def heard(self, fetched: Fetched) -> None:
+    def add(self, fetched: Fetched) -> None:
         """Count an empty answer."""
         if not self.answers:
             self._since = self._logged_at = self._client.clock()
@@ -72,7 +72,8 @@ class Silence:
         if now - self._logged_at >= _LOGGED_EVERY_S:
             self._logged_at = now
             _log.warning(
-                "%s from offset %d: %d empty answers in %.0f s, and no proof that nothing is there; asking again",
+                "%s from offset %d: %d empty answers in %.0f s, which do not prove that there are no records; "
+                "fetching again",
                 self._place,
                 offset,
                 self.answers,
@@ -82,10 +83,11 @@ class Silence:
 
     def _unavailable(self, offset: int, waited_s: float) -> KafkaUnavailable:
         return KafkaUnavailable(
-            f"Kafka at {self._client.endpoint} did not give {self._place} from offset {offset}: {self.answers} answers "
+            f"Kafka at {self._client.endpoint} did not return {self._place} from offset {offset}: {self.answers} answers "
             f"in {waited_s:.0f} s were empty, without an error, below the high watermark {self._high_watermark}. "
-            "That does not prove that nothing is there.",
-            hint="retry. If it stays: with tiered storage, raise remote.fetch.max.wait.ms on the brokers (500 ms by "
-            "default), or empty_fetch_timeout_ms of the connection; else look into the leader's log. At the end of a "
+            "That does not prove that there are no records.",
+            hint="try again. If it persists: with tiered storage, raise remote.fetch.max.wait.ms on the brokers (500 "
+            "ms by "
+            "default), or empty_fetch_timeout_ms of the connection; else check the leader's log. At the end of a "
             "compacted partition, the next record that is written to it is the proof.",
         )

@@ -40,21 +40,21 @@ def decompress_into(packed: memoryview, room: bytearray) -> int:
 
 def _behind_head(packed: memoryview, at: int) -> int:
     if at + _HEAD_BYTES > len(packed):
-        raise cramjam.DecompressionError("snappy: the framing's head is cut off")
+        raise cramjam.DecompressionError("snappy: the header of the framing is incomplete")
     (since,) = _LENGTH.unpack_from(packed, at + 12)
     if since > _READS_SINCE:
-        raise cramjam.DecompressionError(f"snappy: the framing is of version {since}")
+        raise cramjam.DecompressionError(f"snappy: unsupported framing version {since}")
     return at + _HEAD_BYTES
 
 
 def _length_at(packed: memoryview, at: int) -> tuple[int, int]:
     if at + _LENGTH.size > len(packed):
-        raise cramjam.DecompressionError("snappy: a block's length is cut off")
+        raise cramjam.DecompressionError("snappy: the length of a block is incomplete")
     (length,) = _LENGTH.unpack_from(packed, at)
     at += _LENGTH.size
     if not 0 <= length <= len(packed) - at:
         raise cramjam.DecompressionError(
-            f"snappy: a block of {length} bytes, {len(packed) - at} are left"
+            f"snappy: expected a block of {length} bytes, found {len(packed) - at}"
         )
     return length, at
 
@@ -63,6 +63,6 @@ def _block(packed: memoryview, room: memoryview) -> int:
     # Check the claimed length first: never let it decide how much memory is used.
     if (claimed := cramjam.snappy.decompress_raw_len(packed)) > len(room):
         raise cramjam.DecompressionError(
-            f"snappy: a block becomes {claimed} bytes, {len(room)} are left"
+            f"snappy: a block expands to {claimed} bytes, only {len(room)} are left"
         )
     return int(cramjam.snappy.decompress_raw_into(packed, room))

@@ -26,7 +26,7 @@ from tallystick.format.plan import Plan
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.report import Report
 from tallystick.format.root import Root, first_root
-from tallystick.lake.room import Asking, Turn
+from tallystick.lake.room import RoomRequest, Turn
 from tallystick.lake.snapshot import ObjectGone, RootMoved, Snapshot
 from tallystick.lake.update import NoUpdate, Update
 from tallystick.protocol.invariants import check_pages, check_swap
@@ -78,9 +78,9 @@ class Lake:
         snapshot = self.load()
         if snapshot is None:
             raise RootVanished(
-                f"there is no {self.where(keys.ROOT)}.",
+                f"{self.where(keys.ROOT)} does not exist.",
                 hint="check the lake's URI and AWS_ENDPOINT_URL_S3. If the object was deleted, restore it from a "
-                "bucket version: nothing else knows which rows are committed.",
+                "bucket version: no other object records which rows are committed.",
             )
         return snapshot
 
@@ -106,10 +106,10 @@ class Lake:
         now = self.load_existing()
         if now.etag == snapshot.etag:
             raise Corrupt(
-                f"{self.where(str(missing))} is named by {self.where(keys.ROOT)} version {snapshot.root.version} and is "
-                "not there.",
-                hint="someone deleted it behind tallystick's back (a lifecycle rule?). Restore it from a bucket "
-                "version; nothing was changed.",
+                f"{self.where(keys.ROOT)} version {snapshot.root.version} names {self.where(str(missing))}, which does "
+                "not exist.",
+                hint="restore it from a bucket version, and find out what deleted it (a lifecycle rule?): tallystick did "
+                "not. Nothing was changed.",
             ) from missing
 
     def _moved(self, snapshot: Snapshot) -> bool:
@@ -155,8 +155,8 @@ class Lake:
     def _named(self, value: T, key: str, own: str) -> T:
         if own != key:
             raise Corrupt(
-                f"{self.where(key)} calls itself {own}.",
-                hint="someone copied an object: remove the copy, or restore the original.",
+                f"{self.where(key)}: expected its own key inside, found {own}.",
+                hint="remove the copy of another object, or restore the original.",
             )
         return value
 
@@ -188,8 +188,8 @@ class Lake:
                 found.replaces
             ) >= keys.record_version(key):
                 raise Corrupt(
-                    f"{self.where(key)} replaces {found.replaces}, which is not older.",
-                    hint="nothing was changed. Run `tally verify`: restore the record from a bucket version.",
+                    f"{self.where(key)}: expected `replaces` to be an older record, found {found.replaces}.",
+                    hint="run `tally verify`, and restore the record from a bucket version. Nothing was changed.",
                 )
             key = found.replaces
 
@@ -204,14 +204,14 @@ class Lake:
         """
         if len(body) > BODY_BYTES_MAX:
             raise InvalidRequest(
-                f"{self.where(key)} would have {len(body)} bytes; more than {BODY_BYTES_MAX} are never read back.",
-                hint="ask for less at once (a shorter from/to); or make fewer and larger files (a larger "
+                f"{self.where(key)}: expected at most {BODY_BYTES_MAX} bytes, found {len(body)}.",
+                hint="request less at once (a shorter from/to); or write fewer and larger files (a larger "
                 "records_per_task).",
             )
         if not create_once(self.store, key, body, runtime=self.runtime):
             raise Corrupt(
-                f"{self.where(key)} was written by someone else under a fresh key.",
-                hint="check that nobody copies objects into the lake; clear the task to run it again.",
+                f"{self.where(key)}: expected a new key, found an object of another writer.",
+                hint="check that no process copies objects into the lake; clear the task to run it again.",
             )
 
     def open(self, pipeline: str) -> Snapshot:
@@ -226,8 +226,9 @@ class Lake:
             if snapshot is not None:
                 if snapshot.root.pipeline != pipeline:
                     raise InvalidPipeline(
-                        f"{self.store.uri} is the lake of pipeline {snapshot.root.pipeline!r}, not of {pipeline!r}.",
-                        hint="give each pipeline a warehouse of its own, or name this one as it was.",
+                        f"{self.store.uri}: expected the lake of pipeline {pipeline!r}, found that of "
+                        f"{snapshot.root.pipeline!r}.",
+                        hint="give each pipeline a warehouse of its own, or restore the pipeline's name.",
                     )
                 return snapshot
             self._refuse_leftovers()
@@ -235,7 +236,7 @@ class Lake:
             body = first_root(pipeline, self.runtime.uuid()).encode()
             outcome = tries.send(partial(self.store.create, keys.ROOT, body))
             if isinstance(outcome, Unknown):
-                tries.wait_or_give_up(outcome.because)
+                tries.wait_or_raise(outcome.because)
 
     def _refuse_leftovers(self) -> None:
         for prefix in (keys.LEDGER_PREFIX, keys.COMMITS_PREFIX, keys.TABLES_PREFIX):
@@ -243,7 +244,7 @@ class Lake:
                 if self.store.get(keys.ROOT) is not None:
                     return  # another task has created the first root in the meantime
                 raise RootVanished(
-                    f"{self.where(keys.ROOT)} is not there, but {self.where(listed.key)} is.",
+                    f"{self.where(keys.ROOT)} does not exist, but {self.where(listed.key)} does.",
                     hint="restore root.json from a bucket version, or use an empty prefix. A new root is never "
                     "created over an old lake.",
                 )
@@ -270,7 +271,7 @@ class Lake:
         what `step` raises, SwapContended if other writers won for CONTENDED_S seconds, OutcomeUnknown if the outcome of a
         PUT stays unknown until the deadline.
         """
-        turn = turn or Asking(store=self.store, runtime=self.runtime)
+        turn = turn or RoomRequest(store=self.store, runtime=self.runtime)
         try:
             value = self._swap(step, turn)
         except Exception:
@@ -286,7 +287,7 @@ class Lake:
         while True:
             turn.before()
             snapshot = self.load_existing()
-            turn.looked(snapshot.root, tries)
+            turn.after_read(snapshot.root, tries)
             try:
                 change = step(snapshot)
             except ObjectGone as missing:
@@ -379,13 +380,13 @@ class Lake:
                     return True
                 case NotApplied(because="missing"):
                     raise RootVanished(
-                        f"{self.where(keys.ROOT)} was there and is gone.",
-                        hint="restore it from a bucket version; nothing else knows which rows are committed.",
+                        f"{self.where(keys.ROOT)} existed and is gone.",
+                        hint="restore it from a bucket version: no other object records which rows are committed.",
                     )
                 case NotApplied():
                     return False
                 case Unknown(because=why):
-                    tries.wait_or_give_up(why)
+                    tries.wait_or_raise(why)
 
 
 def _answer(update: Update[T] | NoUpdate[T]) -> T:

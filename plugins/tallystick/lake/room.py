@@ -40,7 +40,7 @@ class Turn(Protocol):
         """Run before each try, before the root is read."""
         ...
 
-    def looked(self, root: Root, lost: int) -> None:
+    def after_read(self, root: Root, lost: int) -> None:
         """Run after each read of the root; `lost` swaps have been lost so far."""
         ...
 
@@ -50,7 +50,7 @@ class Turn(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Asking:
+class RoomRequest:
     """A turn that requests room from publishers after `after_losses` lost swaps; use 0 if the swap is slow to prepare."""
 
     store: Store
@@ -61,7 +61,7 @@ class Asking:
     def before(self) -> None:
         """Do nothing."""
 
-    def looked(self, root: Root, lost: int) -> None:
+    def after_read(self, root: Root, lost: int) -> None:
         """Write the marker if the root has pending outputs and enough swaps were lost.
 
         Safe to repeat: each swap writes one marker, under its own key. Errors of the store are ignored.
@@ -81,12 +81,12 @@ class Asking:
         try:
             self.store.delete([self.marker])
         except TallystickError as error:
-            log.debug("%s stays: %s", self.marker, error)
+            log.debug("%s was not deleted: %s", self.marker, error)
         self.marker = None
 
 
 @dataclass(slots=True, kw_only=True)
-class Giving:
+class RoomGiver:
     """A turn that gives room: it waits before each try until there is no marker, or each has been waited for long enough.
 
     Use one object for all swaps of a publisher: then a marker that a killed writer left delays the publisher only once.
@@ -100,7 +100,7 @@ class Giving:
         """Wait while there is a marker, at most `PAUSE_MAX_S`. Safe to repeat: it only reads."""
         began_s = self.runtime.monotonic_s()
         paused = False
-        while self._asked(now_s := self.runtime.monotonic_s()):
+        while self._is_requested(now_s := self.runtime.monotonic_s()):
             if now_s - began_s >= PAUSE_MAX_S:
                 return
             if not paused:
@@ -110,20 +110,20 @@ class Giving:
                 paused = True
             self.runtime.sleep(POLL_S)
 
-    def looked(self, root: Root, lost: int) -> None:
+    def after_read(self, root: Root, lost: int) -> None:
         """Do nothing."""
 
     def after(self) -> None:
         """Do nothing."""
 
-    def _asked(self, now_s: float) -> bool:
+    def _is_requested(self, now_s: float) -> bool:
         oldest = self.runtime.now() - OLD
         try:
             markers = [
                 one.key for one in self.store.list(keys.ROOM_PREFIX) if one.modified >= oldest
             ]
         except TallystickError as error:
-            log.debug("no look for markers: %s", error)
+            log.debug("markers were not listed: %s", error)
             return False
         self.seen_s = {key: self.seen_s.get(key, now_s) for key in markers}
         return any(now_s - since_s < PAUSE_MAX_S for since_s in self.seen_s.values())

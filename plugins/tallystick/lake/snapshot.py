@@ -69,16 +69,18 @@ class Snapshot:
 
         Loads only the pages of these intervals and of their lookbacks.
         """
-        asked = set(intervals)
-        looks = {
+        requested = set(intervals)
+        lookbacks = {
             e.interval: e.committed.lookback.since
-            for e in self.around(asked).entries
-            if e.interval in asked and e.committed is not None and e.committed.lookback is not None
+            for e in self.around(requested).entries
+            if e.interval in requested
+            and e.committed is not None
+            and e.committed.lookback is not None
         }
-        if not looks:
+        if not lookbacks:
             return {}
-        reached = self.ledger(min(looks.values()), max(i.end for i in looks))
-        return {i: seen for i, seen in stale(reached.entries).items() if i in looks}
+        reached = self.ledger(min(lookbacks.values()), max(i.end for i in lookbacks))
+        return {i: seen for i, seen in stale(reached.entries).items() if i in lookbacks}
 
     def page(self, key: keys.PageKey) -> Page:
         """Return one page of this root, by its key."""

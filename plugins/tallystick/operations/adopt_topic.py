@@ -156,7 +156,7 @@ def _refusal(
             hint="check whether the old topic was truncated (unclean leader election?); set its end with --old-end, "
             "or leave that partition out there.",
         )
-    if isinstance(decision, adoption.OddEnds):
+    if isinstance(decision, adoption.InvalidEnds):
         return InvalidRequest(
             f"the ends of the old topic {topic} are not possible: {decision.why}.",
             hint="name each partition once, with its number and its end.",

@@ -20,7 +20,7 @@ from tallystick.format.record import CommittedInterval
 from tallystick.format.report import FileReport, Report, account_totals
 from tallystick.format.root import RootTable
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
-from tallystick.lake.room import Asking
+from tallystick.lake.room import RoomRequest
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.pipeline import DEAD_LETTERS, PlannedOutput, outputs_in_spec
 from tallystick.protocol import committing
@@ -87,7 +87,7 @@ def commit(
     # Ask publishers to pause from the first try on: the metadata of many tables takes long to write, and a lost swap
     # voids it.
     return lake.swap(
-        attempt.step, turn=Asking(store=lake.store, runtime=lake.runtime, after_losses=0)
+        attempt.step, turn=RoomRequest(store=lake.store, runtime=lake.runtime, after_losses=0)
     )
 
 

@@ -20,7 +20,7 @@ from tallystick.format.page import Entry
 from tallystick.format.plan import Plan
 from tallystick.format.report import FileReport, Report
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
-from tallystick.lake.room import Giving, Turn
+from tallystick.lake.room import RoomGiver, Turn
 from tallystick.outputs.port import Leftover, NoRows, Output, Publication, Rows, Scope, Sweeping
 from tallystick.pipeline import LINEAGE, pipeline_from_spec
 from tallystick.protocol import publishing as slots
@@ -69,7 +69,7 @@ def publish(
     other intervals of that output wait.
     """
     failed: list[NotPublished] = []
-    turn = Giving(store=lake.store, runtime=lake.runtime)
+    turn = RoomGiver(store=lake.store, runtime=lake.runtime)
     for name, opens in outputs.items():
         output = None
         try:
@@ -221,7 +221,7 @@ def publish_one(
     Safe to repeat: the next step is read from the ledger, and the methods of `output` are safe to repeat.
     """
     turn, owing = (
-        turn or Giving(store=lake.store, runtime=lake.runtime),
+        turn or RoomGiver(store=lake.store, runtime=lake.runtime),
         owing or _PendingIntervals(output=name),
     )
     todo = lake.read(lambda snapshot: _todo(lake, snapshot, name, interval, rows_of))

@@ -60,7 +60,7 @@ class FileOutput:
     def __post_init__(self) -> None:
         if self.replaced not in ("compensate", "refuse"):
             raise refuse(
-                f"output {self.name}: replaced={self.replaced!r} is not what a folder can do.",
+                f"output {self.name}: unsupported replaced={self.replaced!r} for a folder.",
                 "use compensate or refuse.",
             )
 
@@ -90,7 +90,7 @@ class Owner:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if not isinstance(value, str) or not value:
-                raise ValueError(f"its {name} is {value!r}")
+                raise ValueError(f"expected a text as {name}, found {value!r}")
 
     def __str__(self) -> str:
         return f"output {self.output} of pipeline {self.pipeline} in {self.lake}"
@@ -118,9 +118,9 @@ class Folder:
             raise self._failed(f"output {self.declared.name}", error) from error
         if owner != own:
             raise OutputRefused(
-                f"{own} is to publish into {self.folder}, which belongs to {owner}, as {self._owner_path} says.",
-                hint="declare another folder; or, where that output is no more, remove the file. Nothing was "
-                "published, and the commit of the tables stands.",
+                f"{self.folder}: expected {own} as owner, found {owner} in {self._owner_path}.",
+                hint="declare another folder; or remove that file, if the other output is retired. Nothing was "
+                "published, and the tables are committed.",
             )
 
     def _make_folders(self) -> None:
@@ -128,8 +128,8 @@ class Folder:
             self.hidden.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SettingsError(
-                f"output {self.declared.name}: {self.hidden} cannot be made: {error.strerror}.",
-                hint="let the user who runs Airflow's tasks write there, on each machine that does.",
+                f"output {self.declared.name}: {self.hidden} cannot be created: {error.strerror}.",
+                hint="allow the user who runs Airflow's tasks to write there, on each machine that runs them.",
             ) from error
 
     def prepare(self, publication: Publication) -> None:
@@ -262,9 +262,9 @@ class Folder:
             return None
         except (ValueError, TypeError) as error:
             raise Corrupt(
-                f"{path} does not say which plan {self._file(publication)} is of.",
-                hint=f"nothing was changed. Compare the file with `tally sql`; then remove {path}, and it is "
-                "published again.",
+                f"{path}: expected the plan of {self._file(publication)}, found other content.",
+                hint=f"compare the file with `tally sql`; then remove {path}, and it is published again. "
+                "Nothing was changed.",
             ) from error
 
     def _owner(self) -> Owner | None:
@@ -273,19 +273,19 @@ class Folder:
         Raises Corrupt if the record cannot be read.
         """
         try:
-            said = json.loads(self._owner_path.read_bytes())
-            if not isinstance(said, dict):
-                raise ValueError("it is no JSON object")
-            if (found := said.pop("format", None)) != FOLDER_FORMAT:
-                raise ValueError(f"its format is {found!r}, this version reads {FOLDER_FORMAT!r}")
-            return Owner(**said)
+            fields = json.loads(self._owner_path.read_bytes())
+            if not isinstance(fields, dict):
+                raise ValueError("expected a JSON object")
+            if (found := fields.pop("format", None)) != FOLDER_FORMAT:
+                raise ValueError(f"expected format {FOLDER_FORMAT!r}, found {found!r}")
+            return Owner(**fields)
         except FileNotFoundError:
             return None
         except (ValueError, TypeError) as error:
             raise Corrupt(
-                f"{self._owner_path} does not say whose the folder is: {error}.",
-                hint="nothing was changed. Run the version of tallystick that wrote it; or find out which output "
-                f"publishes there, and remove {self._owner_path}: the next one that publishes takes the folder.",
+                f"{self._owner_path} does not name the owner of the folder: {error}.",
+                hint="run the version of tallystick that wrote it; or find out which output publishes there, and "
+                f"remove {self._owner_path}: the next output that publishes takes the folder. Nothing was changed.",
             ) from error
 
     def _taken(self, own: Owner) -> Owner:
@@ -334,9 +334,9 @@ class Folder:
                 except BlockingIOError:
                     if time.monotonic() >= deadline:
                         raise OutputBusy(
-                            f"another process has held {file.name} for {self.lock_s:g} s: it is publishing into "
-                            f"output {self.declared.name}, or stands still.",
-                            hint="try again later; `fuser` names the process.",
+                            f"another process has locked {file.name} for {self.lock_s:g} s: it is publishing into "
+                            f"output {self.declared.name}, or is stopped.",
+                            hint="try again later; run `fuser` to find the process.",
                         ) from None
                     time.sleep(PAUSE_S)
             yield
@@ -344,8 +344,10 @@ class Folder:
     def _failed(self, of: Publication | str, error: OSError) -> ScratchFull | SettingsError:
         what = f"{of}: {error.filename or self.folder}: {error.strerror}."
         if error.errno == errno.ENOSPC:
-            return ScratchFull(what, hint="free some room there; the commit of the tables stands.")
-        return SettingsError(what, hint="mend the folder; the commit of the tables stands.")
+            return ScratchFull(what, hint="free some space there; the tables are committed.")
+        return SettingsError(
+            what, hint="correct the folder or its rights; the tables are committed."
+        )
 
 
 def _leftover(name: str) -> Leftover | None:

@@ -57,8 +57,8 @@ def open_output(
         opened: Output = opening()
         return opened
     raise InvalidPipeline(
-        f"output {declared.name} is declared as {type(declared).__name__}, which tallystick does not know and which has "
-        "no method open().",
-        hint="declare one of the kinds in docs/reference/outputs.md, or give the class an open() that returns an "
+        f"output {declared.name}: expected a known kind of output or a class with a method open(), found "
+        f"{type(declared).__name__}.",
+        hint="declare one of the kinds in docs/reference/outputs.md, or add an open() to the class that returns an "
         "object with begin, prepare, publish, abort and close.",
     )

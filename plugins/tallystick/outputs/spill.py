@@ -220,12 +220,12 @@ class DigestTables:
                 raise ScratchFull(
                     f"the rows of an output are compared on the local disk, and it is full: {free >> 20} MiB are free "
                     f"for {where} ({text}).",
-                    hint="nothing was sent meanwhile. Free some room there, or set TMPDIR to a folder with more: "
-                    "docs/reference/outputs.md has the bytes per row. It is then tried again.",
+                    hint="free some space there, or set TMPDIR to a folder with more: docs/reference/outputs.md has the "
+                    "bytes per row. Nothing was sent, and it is tried again.",
                 ) from error
             raise OutputUnavailable(
                 f"the rows of an output could not be compared on the local disk, in {where}: {text}.",
-                hint="nothing was sent meanwhile. Look at that folder (TMPDIR sets another one); it is tried again.",
+                hint="check that folder (TMPDIR sets another one). Nothing was sent, and it is tried again.",
             ) from error
 
 

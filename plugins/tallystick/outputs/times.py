@@ -58,19 +58,20 @@ def _refused(
     value = batch.column(field.name)[at].value
     unit = "days" if pa.types.is_date(field.type) else _UNITS[field.type.unit]
     named = ", ".join(
-        f"{name}={_told(batch, name, at)}"
+        f"{name}={_shown(batch, name, at)}"
         for name in publication.identity
         if name in batch.schema.names and name != field.name
     )
     return OutputRefused(
-        f"{publication}: row {number + at} ({named}) has {value} {unit} since 1970 in its column {field.name!r}: outside "
-        "the years 1 to 9999, which receivers can read.",
-        hint="nothing of it was sent, and the tables are committed. Mend the job (a wrong unit? let such a time be "
-        "null, or the record a dead letter), and clear `plan`.",
+        f"{publication}: row {number + at} ({named}), column {field.name!r}: expected the years 1 to 9999, which "
+        "receivers "
+        f"can read, found {value} {unit} since 1970.",
+        hint="fix the job (correct a wrong unit, or make such a time null or its record a dead letter), and clear "
+        "`plan`. Nothing of it was sent, and the tables are committed.",
     )
 
 
-def _told(batch: pa.RecordBatch, name: str, at: int) -> Any:
+def _shown(batch: pa.RecordBatch, name: str, at: int) -> Any:
     try:
         return repr(plain(batch.column(name)[at].as_py()))
     except (OverflowError, ValueError):  # this value is outside the range, too

@@ -61,20 +61,21 @@ class Column(StoredValue):
         if self.source is not None and not _SOURCE.fullmatch(self.source):
             with_backslash = re.sub(r"\\?([.\\])", r"\\\1", self.source)
             raise refuse(
-                f"column {self.name!r}: source={self.source!r} is a path into a nested object, and nested fields are "
-                "not read yet.",
-                "let the producer put the value at the top of the record. If the dot is part of the field's own name, "
+                f"column {self.name!r}: expected source= the name of a top-level field, found the nested path "
+                f"{self.source!r}; nested fields are not supported yet.",
+                "change the producer to write the value at the top level of the record. If the dot is part of the "
+                "field's name, "
                 f'write source=r"{with_backslash}".',
             )
         if self.parse is not None and self.type not in {"date", "timestamp", "timestamptz"}:
             raise refuse(
-                f"column {self.name!r} of type {self.type} has a parse rule {self.parse!r}.",
-                "only date, timestamp and timestamptz take one: remove it.",
+                f"column {self.name!r}: expected no parse rule for type {self.type}, found {self.parse!r}.",
+                "remove parse: only date, timestamp and timestamptz accept it.",
             )
         if self.parse is not None and (problem := rule_problem(self.parse, self.type)):
             raise refuse(
                 f"column {self.name!r} of type {self.type}: the parse rule {self.parse!r} {problem}.",
-                "use iso8601, epoch_s, epoch_ms, epoch_us or a strptime format with a year; of a timestamptz also with "
+                "use iso8601, epoch_s, epoch_ms, epoch_us or a strptime format with a year; for a timestamptz also with "
                 "%z or a final Z.",
             )
 
@@ -108,8 +109,8 @@ def _instead(kind: str) -> str:
         iter(difflib.get_close_matches(kind.lower(), PRIMITIVES, 1)), None
     )
     if kind.lower().startswith(("list", "struct", "map", "array")):
-        return "nested values are not read yet: declare columns of the types above."
-    return f"did you mean {near!r}?" if near else "give the column one of these types."
+        return "declare columns of the types above: nested values are not supported yet."
+    return f"did you mean {near!r}?" if near else "use one of these types."
 
 
 def several(values: Sequence[T], what: str) -> tuple[T, ...]:
@@ -117,7 +118,7 @@ def several(values: Sequence[T], what: str) -> tuple[T, ...]:
     # A string is also a sequence: of its characters.
     if isinstance(values, str):
         raise refuse(
-            f"{what} is the text {values!r}, where a list belongs.", f"write [{values!r}]."
+            f"{what}: expected a list, found the string {values!r}.", f"write [{values!r}]."
         )
     return tuple(values)
 
@@ -125,19 +126,23 @@ def several(values: Sequence[T], what: str) -> tuple[T, ...]:
 def unique(columns: Iterable[Column], what: str) -> tuple[Column, ...]:
     """Return the columns as a tuple; raises InvalidPipeline if there are none, or if a name is used twice or reserved."""
     kept = tuple(columns)
-    if strange := [c for c in kept if not isinstance(c, Column)]:
-        raise refuse(f"{what}: {strange[0]!r} is no Column.", "write Column(name, type).")
+    if others := [c for c in kept if not isinstance(c, Column)]:
+        raise refuse(
+            f"{what}: expected a Column, found {others[0]!r}.", "write Column(name, type)."
+        )
     names = [c.name.lower() for c in kept]
     twice = sorted({n for n in names if names.count(n) > 1})
-    if twice or not kept:
+    if not kept:
+        raise refuse(f"{what}: expected at least one column, found none.", "declare its columns.")
+    if twice:
         raise refuse(
-            f"{what}: " + (f"column {twice[0]!r} stands twice." if twice else "no columns."),
-            "mend it.",
+            f"{what}: expected unique column names, found {twice[0]!r} twice.",
+            "remove or rename one of the columns.",
         )
     reserved = sorted(c.name for c in kept if c.name.startswith("_"))
     if reserved:
         raise refuse(
-            f"{what}: column {reserved[0]!r} begins with an underscore.",
-            "such names are tallystick's: choose another.",
+            f"{what}: expected no column name with a leading underscore, found {reserved[0]!r}.",
+            "choose another name: such names are reserved for tallystick.",
         )
     return kept

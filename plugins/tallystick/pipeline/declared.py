@@ -66,7 +66,9 @@ class Pipeline:
         set_(self, "topics", tuple(Topic(t) if isinstance(t, str) else t for t in topics))
         if not self.tables or not self.topics:
             raise refuse(
-                f"pipeline {self.name} lacks topics or tables.", "declare at least one of each."
+                f"pipeline {self.name}: expected at least one topic and one table, found {len(self.topics)} and "
+                f"{len(self.tables)}.",
+                "declare at least one of each.",
             )
         for what, names in (
             ("topic", [t.name for t in self.inputs]),
@@ -74,8 +76,8 @@ class Pipeline:
         ):
             if len(set(names)) != len(names):
                 raise refuse(
-                    f"pipeline {self.name} declares a {what} twice: {listed(sorted(names))}.",
-                    "remove one.",
+                    f"pipeline {self.name}: expected each {what} once, found {listed(sorted(names))}.",
+                    "remove the duplicate.",
                 )
         if (
             not timedelta(0) <= self.lateness <= LATENESS_MAX
@@ -90,23 +92,25 @@ class Pipeline:
         # the message does not repeat the warehouse.
         if "@" in self.warehouse:
             raise refuse(
-                f"the warehouse of pipeline {self.name} has an @, as if a user or a key stood before it.",
-                "use s3://bucket/prefix; keys belong into AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+                f"warehouse of pipeline {self.name}: expected no @ (it may follow a user name or a key), found one.",
+                "use s3://bucket/prefix; set keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
             )
         if not _WAREHOUSE.fullmatch(self.warehouse):
             raise refuse(
-                f"warehouse {self.warehouse!r} is not allowed.",
-                "use s3://bucket/prefix, a prefix of its own.",
+                f"warehouse: expected s3://bucket/prefix, found {self.warehouse!r}.",
+                "use s3://bucket/prefix, with a prefix that nothing else uses.",
             )
         if not self.job or self.job.startswith("/") or ".." in self.job.split("/"):
             raise refuse(
-                f"job {self.job!r} is no path inside the project.",
+                f"job: expected a relative path inside the project, found {self.job!r}.",
                 "use e.g. 'spark_jobs/flights.py'.",
             )
         if self.begin is not None:
             try:
                 if keys.check_instant(self.begin) < datetime(1970, 1, 1, tzinfo=UTC):
-                    raise ValueError("before 1970, where Kafka's timestamps begin")
+                    raise ValueError(
+                        f"expected 1970 or later (Kafka's timestamps), found {self.begin.isoformat()}"
+                    )
             except ValueError as error:
                 raise refuse(f"begin: {error}.", "use a datetime with tzinfo=UTC.") from error
 

@@ -61,11 +61,14 @@ class Json:
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", unique(self.columns, "decode"))
         if self.tombstones not in ("dead", "keep"):
-            raise refuse(f"tombstones={self.tombstones!r} is not allowed.", "use 'dead' or 'keep'.")
+            raise refuse(
+                f"tombstones: expected 'dead' or 'keep', found {self.tombstones!r}.",
+                "use one of the two.",
+            )
         if self.tombstones == "keep" and any(c.required for c in self.columns):
             raise refuse(
-                "tombstones='keep' needs columns that may all be null.",
-                "declare them required=False, or use 'dead'.",
+                "tombstones='keep': expected only columns with required=False, found a required one.",
+                "declare all columns required=False, or use 'dead'.",
             )
 
     @property
@@ -80,6 +83,7 @@ class Json:
         tombstones = options.pop("tombstones", "dead")
         if options:
             raise refuse(
-                f"format json has no option {sorted(options)[0]!r}.", "remove it, or use Json(...)."
+                f"format json: expected no other options, found {sorted(options)[0]!r}.",
+                "remove it, or use Json(...).",
             )
         return cls(declared.columns, tombstones)

@@ -35,23 +35,24 @@ class Lookback(StoredValue):
         object.__setattr__(self, "tables", several(self.tables, "lookback: tables"))
         if not self.tables or len(set(self.tables)) != len(self.tables):
             raise refuse(
-                f"lookback: tables are {listed(self.tables)}.", "name one at least, each once."
+                f"lookback: expected at least one table, each once, found {listed(self.tables)}.",
+                "name each table once.",
             )
         if self.uncommitted not in UNCOMMITTED:
             raise refuse(
-                f"lookback: uncommitted={self.uncommitted!r} is not allowed.",
+                f"lookback: unknown uncommitted={self.uncommitted!r}.",
                 f"use one of {', '.join(UNCOMMITTED)}.",
             )
         if self.back is not None and (self.back < _MS or self.back % _MS):
             raise refuse(
-                f"lookback: back={self.back} is not allowed.",
-                "use whole milliseconds, one at least.",
+                f"lookback: expected back of at least 1 ms in whole milliseconds, found {self.back}.",
+                "use whole milliseconds, at least one.",
             )
         if self.back is None and self.uncommitted == "kafka":
             raise refuse(
                 "lookback: back=None with uncommitted='kafka' would read a topic from its beginning for each interval "
                 "that runs out of order.",
-                "use uncommitted='stale', or say how far it looks back.",
+                "use uncommitted='stale', or set back to a limit.",
             )
 
 
@@ -61,6 +62,6 @@ def check_lookback(lookback: Lookback | None, tables: Collection[str]) -> None:
     for name in lookback.tables if lookback is not None else ():
         if name not in known:
             raise refuse(
-                f"the job looks back at {name!r}, which is no table of the pipeline.",
-                f"name one of {listed(sorted(known))}.",
+                f"lookback: expected a table of the pipeline, found {name!r}.",
+                f"use one of {listed(sorted(known))}.",
             )

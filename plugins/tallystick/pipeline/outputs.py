@@ -65,19 +65,21 @@ class PlannedOutput(StoredValue):
         keys.check_name(self.name, "output")
         if self.replaced not in REPLACED:
             raise refuse(
-                f"output {self.name}: replaced={self.replaced!r} is not allowed.",
+                f"output {self.name}: unknown replaced={self.replaced!r}.",
                 f"use one of {', '.join(REPLACED)}.",
             )
         if not 0 < len(self.target) <= TARGET_MAX or not self.target.isprintable():
             raise refuse(
-                f"output {self.name} has a target of {len(self.target)} characters, or one that cannot be printed.",
-                f"use 1 to {TARGET_MAX} printable ones.",
+                f"output {self.name}: expected a target of 1 to {TARGET_MAX} printable characters, found "
+                f"{len(self.target)} "
+                "characters or one that is not printable.",
+                f"use 1 to {TARGET_MAX} printable characters.",
             )
         # Plans, logs and Airflow's database contain the target.
         if "@" in self.target:
             raise refuse(
-                f"the target of output {self.name} has an @, as if a user or a key stood before it.",
-                "name a connection; passwords belong into its environment variables.",
+                f"target of output {self.name}: expected no @ (it may follow a user name or a password), found one.",
+                "name a connection; set passwords in its environment variables.",
             )
 
 
@@ -95,12 +97,15 @@ def check_outputs(outputs: Collection[PlannedOutput], tables: Collection[str]) -
     """Refuse a name that is declared twice, and a table that is not declared; raises InvalidPipeline."""
     names = [o.name for o in outputs]
     if twice := sorted({n for n in names if names.count(n) > 1}):
-        raise refuse(f"output {twice[0]!r} is declared twice.", "remove one, or rename it.")
+        raise refuse(
+            f"expected unique output names, found {twice[0]!r} twice.",
+            "remove or rename one of the two.",
+        )
     for output in outputs:
         if output.table not in tables:
             raise refuse(
-                f"output {output.name} is to get the rows of {output.table!r}, which is no table.",
-                f"name one of {', '.join(sorted(tables))}.",
+                f"output {output.name}: expected a table of the pipeline, found {output.table!r}.",
+                f"use one of {', '.join(sorted(tables))}.",
             )
 
 
@@ -117,6 +122,6 @@ def check_targets(outputs: Collection[DeclaredOutput]) -> None:
         first = by_target.setdefault(output.target, output.name)
         if first != output.name:
             raise refuse(
-                f"outputs {first} and {output.name} have one target, {output.target}.",
-                "give each a place of its own: the one could not tell its rows from the other's.",
+                f"outputs {first} and {output.name}: expected different targets, found {output.target} twice.",
+                "give each output a target of its own: in a shared target their rows cannot be distinguished.",
             )

@@ -43,7 +43,7 @@ def _fields(spec: Mapping[str, Any], where: str) -> dict[str, Any]:
     name = found.pop("format", None)
     if name != PipelineSpec.FORMAT:
         raise InvalidPipeline(
-            f"{where}: spec format is {name!r}, this version reads {PipelineSpec.FORMAT!r}.",
-            hint="run the version of tallystick that made the plan, or clear the plan task.",
+            f"{where}: expected spec format {PipelineSpec.FORMAT!r}, found {name!r}.",
+            hint="run the version of tallystick that wrote the plan, or clear task `plan`.",
         )
     return found

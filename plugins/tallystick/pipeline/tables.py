@@ -40,8 +40,8 @@ class Table(StoredValue):
         keys.check_name(self.name, "table")
         if self.name == DEAD_LETTERS:
             raise refuse(
-                f"a table is named {DEAD_LETTERS}.",
-                "that name is tallystick's own: choose another.",
+                f"table name {DEAD_LETTERS} is reserved for tallystick.",
+                "choose another name.",
             )
         object.__setattr__(self, "columns", unique(self.columns, f"table {self.name}"))
         for name in ("partition_by", "keys"):
@@ -64,14 +64,14 @@ class Table(StoredValue):
 
     def _check_combine(self) -> None:
         names = {c.name for c in self.columns}
-        if strange := sorted(set(self.keys) - names):
+        if unknown := sorted(set(self.keys) - names):
             raise refuse(
-                f"table {self.name}: keys name {strange[0]!r}, which is no column.",
+                f"table {self.name}: expected keys to be columns, found {unknown[0]!r}.",
                 f"use some of {listed(sorted(names))}.",
             )
         if len(set(self.keys)) != len(self.keys):
             raise refuse(
-                f"table {self.name}: keys {listed(self.keys)} name a column twice.",
+                f"table {self.name}: expected each key once, found {listed(self.keys)}.",
                 "name each key once.",
             )
         if not self.combine:
@@ -79,40 +79,45 @@ class Table(StoredValue):
         wanted = set(self.keys) | set(self.combine)
         if wanted != names or set(self.keys) & set(self.combine) or not self.keys:
             raise refuse(
-                f"table {self.name}: keys ({listed(self.keys)}) and combine ({listed(self.combine)}) are not the "
-                f"columns ({listed(sorted(names))}), each once.",
+                f"table {self.name}: expected keys and combine to name each of the columns "
+                f"({listed(sorted(names))}) once, found ({listed(self.keys)}) and ({listed(self.combine)}).",
                 "name each column either in keys or in combine.",
             )
         for name, how in self.combine.items():
             kind = next(c.type for c in self.columns if c.name == name)
             if how not in ("sum", "min", "max"):
                 raise refuse(
-                    f"table {self.name}: combine {name!r} by {how!r}.", "use sum, min or max."
+                    f"table {self.name}: expected combine by sum, min or max, found {name!r} by {how!r}.",
+                    "use one of the three.",
                 )
             if how == "sum" and not (
                 kind in {"int", "long", "double"} or kind.startswith("decimal")
             ):
                 raise refuse(
-                    f"table {self.name}: {name!r} of type {kind} has no sum.",
-                    "use min, max or a number.",
+                    f"table {self.name}: expected a number for sum, found {name!r} of type {kind}.",
+                    "use min or max, or a numeric type.",
                 )
 
     def _check_partition(self) -> None:
         kinds = {c.name: c.type for c in self.written}
         if len(set(self.partition_by)) != len(self.partition_by):
-            raise refuse(f"table {self.name}: a partition rule stands twice.", "remove one.")
+            raise refuse(
+                f"table {self.name}: expected each partition rule once, found {listed(self.partition_by)}.",
+                "remove the duplicate.",
+            )
         for rule in self.partition_by:
             transform, column = partition_rule(rule)
             kind = kinds.get(column)
             derived = column if transform == "identity" else f"{column}_{transform}"
             if derived != column and derived in kinds:
                 raise refuse(
-                    f"table {self.name}: partition_by {rule!r} makes a partition field {derived!r}, which is a column.",
+                    f"table {self.name}: the partition field {derived!r} of partition_by {rule!r} has the name of a "
+                    "column.",
                     "rename the column.",
                 )
             if kind is None:
                 raise refuse(
-                    f"table {self.name}: partition_by {rule!r} names no column.",
+                    f"table {self.name}: expected partition_by a column, found {rule!r}.",
                     f"use one of {listed(sorted(kinds))}.",
                 )
             in_time = {"timestamptz", "timestamp", "date"} - (
@@ -121,8 +126,8 @@ class Table(StoredValue):
             plain = {"string", "int", "long", "date"}
             if kind not in (in_time if transform != "identity" else plain):
                 raise refuse(
-                    f"table {self.name}: partition_by {rule!r} of a {kind} column.",
-                    "use year, month, day or hour of a time, or a string, int, long or date column by itself.",
+                    f"table {self.name}: partition_by {rule!r} does not apply to a {kind} column.",
+                    "use year, month, day or hour of a time, or a plain string, int, long or date column.",
                 )
 
 
@@ -131,7 +136,7 @@ def partition_rule(rule: str) -> tuple[str, str]:
     found = _TRANSFORM.fullmatch(rule.replace(" ", ""))
     if not found:
         raise refuse(
-            f"partition_by {rule!r} is not known.",
+            f"partition_by: unknown rule {rule!r}.",
             "use a column, or year(c), month(c), day(c), hour(c).",
         )
     return (found[1], found[2]) if found[1] else ("identity", found[3])

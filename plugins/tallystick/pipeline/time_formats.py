@@ -41,15 +41,15 @@ def rule_problem(rule: str, kind: str) -> str | None:
     if kind == "timestamptz" and "z" not in used and not rule.endswith("Z"):
         return "has no offset from UTC: neither %z nor a Z at its end"
     if kind != "timestamptz" and "z" in used:
-        return f"has an offset from UTC (%z), which a {kind} cannot hold"
+        return f"has an offset from UTC (%z), which a {kind} cannot store"
     return _round_trip_problem(rule, zoned="z" in used)
 
 
 def _round_trip_problem(rule: str, *, zoned: bool) -> str | None:
     sample = _SAMPLE.replace(tzinfo=UTC) if zoned else _SAMPLE
     try:
-        spelt = sample.strftime(rule)
-        again = datetime.strptime(spelt, rule).strftime(rule)  # noqa: DTZ007 - only its text is compared
+        text = sample.strftime(rule)
+        read_back = datetime.strptime(text, rule).strftime(rule)  # noqa: DTZ007 - only its text is compared
     except (ValueError, re.error) as error:
         return f"cannot be read back: {error}"
-    return None if spelt == again else f"reads {spelt!r} back as {again!r}"
+    return None if text == read_back else f"reads {text!r} back as {read_back!r}"

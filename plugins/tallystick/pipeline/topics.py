@@ -22,7 +22,7 @@ class Topic:
             Json.of(self.decode)  # its options are checked here, the others' by their decoder
         if self.decode is not None and not isinstance(self.decode, Json | Format):
             raise refuse(
-                f"topic {self.name}: decode={self.decode!r} is not known.",
-                "use Json([Column(...), ...]) for JSON objects, or leave decode out: JSON with the columns of the first "
+                f"topic {self.name}: unknown decode={self.decode!r}.",
+                "use Json([Column(...), ...]) for JSON objects, or omit decode for JSON with the columns of the first "
                 "table. Avro, Protobuf and other formats need a decoder that is installed: Format(name, [Column(...)]).",
             )

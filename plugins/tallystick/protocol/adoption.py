@@ -64,7 +64,7 @@ class SameTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OddEnds:
+class InvalidEnds:
     """The refusal of given ends that are not valid for this topic; `why` is the reason."""
 
     why: str
@@ -84,7 +84,7 @@ class NothingRead:
     """The refusal if the ledger has no such topic, or no boundary: there is nothing that an incarnation could follow."""
 
 
-Adoption = Adopt | AlreadyRead | ReadBefore | SameTopic | OddEnds | EndsTooEarly | NothingRead
+Adoption = Adopt | AlreadyRead | ReadBefore | SameTopic | InvalidEnds | EndsTooEarly | NothingRead
 
 
 def decide_adoption(
@@ -103,19 +103,20 @@ def decide_adoption(
     known = root.topics.get(name)
     if known is None or last is None:
         return NothingRead()
-    for earlier, one in root.topics.items():
-        if keys.kafka_topic(earlier) != topic or one.topic_id != incarnation.topic_id:
+    for other, its_topic in root.topics.items():
+        if keys.kafka_topic(other) != topic or its_topic.topic_id != incarnation.topic_id:
             continue
-        if one.cluster_id != incarnation.cluster_id:
-            return SameTopic(name=earlier)
-        if earlier == name:
+        if its_topic.cluster_id != incarnation.cluster_id:
+            return SameTopic(name=other)
+        if other == name:
             return AlreadyRead(name=name, follows=keys.previous_incarnation(name))
-        return ReadBefore(name=earlier)
+        return ReadBefore(name=other)
     joined = max(len(known.origins), *(p + 1 for p in ends)) if ends else len(known.origins)
     unnamed = next((p for p in range(len(known.origins), joined) if p not in ends), None)
     if unnamed is not None:
-        return OddEnds(
-            why=f"partition {joined - 1} is named, and the ledger knows no partition {unnamed}"
+        return InvalidEnds(
+            why=f"an end is given for partition {joined - 1} but not for partition {unnamed}, which the ledger does "
+            "not have"
         )
     origins = known.origins + (0,) * (joined - len(known.origins))
     read_to = tuple(last.position(name, p, {name: origins}).offset for p in range(joined))
@@ -125,7 +126,7 @@ def decide_adoption(
             return EndsTooEarly(partition=partition, read_to=read, end=end)
     lost = tuple(end - read for read, end in zip(read_to, closed_at, strict=True))
     if sum(lost) > INT_MAX:
-        return OddEnds(why=f"{sum(lost)} offsets would be lost, more than 64 bits hold")
+        return InvalidEnds(why=f"{sum(lost)} offsets would be lost, which does not fit 64 bits")
     following = keys.next_incarnation(name)
     closed = replace(known, origins=origins, closed=Closed(since=last.at, ends=closed_at))
     return Adopt(
@@ -147,7 +148,7 @@ class Unsplit:
     end: datetime
 
 
-def settled(
+def positions_without_log(
     ledger: Ledger, topics: Mapping[str, RootTopic], name: str, at: datetime
 ) -> tuple[Position, ...] | Unsplit | None:
     """Return the positions of topic `name` at `at` if they need no look-up in the log; None if they need one.
@@ -191,7 +192,7 @@ class LastCopy:
     def message(self) -> str:
         """The error message for a run that would replace the interval."""
         return (
-            f"{self.interval} is committed with {self.offsets} offsets of topic {self.name}, which is read no more: "
+            f"{self.interval} is committed with {self.offsets} offsets of topic {self.name}, which is no longer read: "
             "another incarnation was adopted. A replacement would lose their rows. Nothing was changed."
         )
 
@@ -199,8 +200,8 @@ class LastCopy:
     def hint(self) -> str:
         """The hint of that error: what to do instead."""
         return (
-            "leave it as it is: what was read before an adoption cannot be computed anew. Ask from "
-            f"{keys.instant(self.since)} on, where the adopted topic begins."
+            "leave the interval as it is: rows read before an adoption cannot be computed again. Request intervals "
+            f"from {keys.instant(self.since)} on, the begin of the adopted topic."
         )
 
 

@@ -98,11 +98,11 @@ def differs_from_root(root: Root, plan: Plan) -> IdentityDiffers | ColumnsDiffer
             )
         by_id = {c.id: c for c in there.columns}
         for column in table.columns:
-            now = by_id.get(column.id)
-            if now is None or (now.name, now.type) != (column.name, column.type):
+            present = by_id.get(column.id)
+            if present is None or (present.name, present.type) != (column.name, column.type):
                 return ColumnsDiffer(
                     table=table.name,
                     planned=f"{column.name} {column.type} (id {column.id})",
-                    found=f"{now.name} {now.type}" if now else "no column of that id",
+                    found=f"{present.name} {present.type}" if present else "no column with that id",
                 )
     return None

@@ -55,14 +55,16 @@ def check_pages(
     kept = {ref.key for ref in after.pages}
     for ref in before.pages:
         if ref.key not in kept and ref.key not in edited.loaded:
-            raise InvariantViolated(f"I4: page {ref.key} vanished, and nobody has looked into it")
+            raise InvariantViolated(f"I4: page {ref.key} vanished and was not loaded")
     read_back = Ledger(after.pages, {**edited.loaded, **written})
     if (read_back.entries, read_back.boundaries) != (edited.entries, edited.boundaries):
-        raise InvariantViolated("I4: the pages to be written do not say what was decided")
+        raise InvariantViolated("I4: the pages to write differ from the decided ledger")
     for ref in after.pages:
-        owes = written[ref.key].pending if ref.key in written else ref.key in before.pending
-        if owes is not (ref.key in after.pending):
-            raise InvariantViolated(f"I12: the root is wrong about what page {ref.key} owes")
+        is_pending = written[ref.key].pending if ref.key in written else ref.key in before.pending
+        if is_pending is not (ref.key in after.pending):
+            raise InvariantViolated(
+                f"I12: the root is wrong about whether page {ref.key} is pending"
+            )
 
 
 def _chain(before: Root | None, after: Root) -> Iterator[str]:
@@ -92,14 +94,14 @@ def _identity(before: Root | None, after: Root) -> Iterator[str]:
     for name, table in before.tables.items():
         there = after.tables.get(name)
         if there is None or there.uuid != table.uuid:
-            yield f"I4: table {name} vanished or is another"
+            yield f"I4: table {name} vanished or was replaced by another"
             continue
         if table.metadata is not None and there.metadata is None:
             yield f"I4: table {name} lost its metadata"
         known = {c.id: (c.name, c.type) for c in there.columns}
         for column in table.columns:
             if known.get(column.id) != (column.name, column.type):
-                yield f"I11: column id {column.id} of {name} meant {column.name} {column.type}"
+                yield f"I11: column id {column.id} of {name} was {column.name} {column.type}"
 
 
 def _entries(before: Ledger, after: Ledger) -> Iterator[str]:
@@ -127,7 +129,7 @@ def _commit_of(was: Entry | None, now: Entry) -> Iterator[str]:
     # One swap grants and commits an interval without offsets: its higher generation shows that the grant is new.
     at_once = new.totals.offsets == 0 and new.generation > (was.generation if was else 0)
     if not at_once and (granted is None or granted.plan != new.plan):
-        yield f"I5: {now.interval} would be committed by {new.plan}, which was not granted"
+        yield f"I5: {now.interval} would be committed by {new.plan}, which has no grant"
     if old is not None and new.generation <= old.generation:
         yield f"I5: generation {new.generation} would replace {old.generation} in {now.interval}"
 
@@ -167,12 +169,12 @@ def closed_problems(root: Root, boundaries: Iterable[Boundary]) -> Iterator[str]
             for partition, end in enumerate(topic.closed.ends):
                 offset = boundary.position(name, partition, root.origins).offset
                 if offset > end or (later and offset != end):
-                    yield f"{name}[{partition}] ended at {end}, the boundary at {boundary.at} says {offset}"
+                    yield f"{name}[{partition}] ended at {end}, the boundary at {boundary.at} has {offset}"
             for partition, origin in enumerate(root.topics[following].origins):
                 offset = boundary.position(following, partition, root.origins).offset
                 if not later and offset != origin:
                     since = topic.closed.since
-                    yield f"{following}[{partition}] has offsets before {since}, where it was adopted"
+                    yield f"{following}[{partition}] has offsets before {since}, the instant of its adoption"
 
 
 def _record(
@@ -183,13 +185,13 @@ def _record(
     new = [e for e in ledger_after.entries if e.committed and e.committed != old.get(e.interval)]
     if not new:
         if after.record != (before.record if before else None):
-            yield f"I10: nothing is committed, and the record became {after.record}"
+            yield f"I10: nothing is committed, but the record became {after.record}"
         return
     if after.record is None or keys.record_version(after.record) != after.version:
         yield f"I10: version {after.version} commits with the record {after.record}"
     for entry in new:
         if entry.committed and entry.committed.record != after.record:
-            yield f"I10: {entry.interval} names the record {entry.committed.record}, the root {after.record}"
+            yield f"I10: {entry.interval} names the record {entry.committed.record}, the root names {after.record}"
 
 
 def _outputs(
@@ -205,7 +207,7 @@ def _outputs(
         slots = was.outputs if was else {}
         for name in sorted({*slots, *entry.outputs}):
             if name not in after.outputs:
-                yield f"I12: {entry.interval} has rows for output {name}, which the root does not know"
+                yield f"I12: {entry.interval} has rows for output {name}, which the root does not have"
             problem = slot_problem(slots.get(name), entry.outputs.get(name), committed)
             if problem is not None:
                 yield f"I12: output {name} of {entry.interval} {problem}"
@@ -220,7 +222,7 @@ def account_problem(plan: Plan, accounts: tuple[RangeAccount, ...]) -> str | Non
         planned = wanted.get(place)
         name = f"{account.topic}[{account.partition}]"
         if planned is None:
-            return f"{name} has an account and is not planned"
+            return f"{name} has an account but is not planned"
         if place in seen:
             return f"{name} has two accounts"
         seen.add(place)
@@ -233,5 +235,5 @@ def account_problem(plan: Plan, accounts: tuple[RangeAccount, ...]) -> str | Non
             return f"{name}: {account.absent} offsets are absent from a topic that is not compacted"
     missing = sorted(place for place, r in wanted.items() if place not in seen and not r.span.empty)
     if missing:
-        return f"{missing[0][0]}[{missing[0][1]}] is planned and has no account"
+        return f"{missing[0][0]}[{missing[0][1]}] is planned but has no account"
     return None

@@ -125,7 +125,9 @@ class Ledger:
         """Set an entry. Raises ValueError if the boundary at its start or end is missing."""
         for at in (entry.interval.start, entry.interval.end):
             if at not in self._boundaries:
-                raise ValueError(f"{entry.interval}: no boundary at {keys.instant(at)}")
+                raise ValueError(
+                    f"{entry.interval}: expected a boundary at {keys.instant(at)}, found none"
+                )
         self._entries[entry.interval.start] = entry
         self._touched.add(entry.interval.start)
 
@@ -145,7 +147,7 @@ class Ledger:
     def set_boundary(self, boundary: Boundary) -> None:
         """Set a new boundary. Raises ValueError if that instant has one already: boundaries never move."""
         if boundary.at in self._boundaries:
-            raise ValueError(f"the boundary at {keys.instant(boundary.at)} is set already")
+            raise ValueError(f"the boundary at {keys.instant(boundary.at)} is already set")
         self._require(boundary.at, boundary.at)
         self._boundaries[boundary.at] = boundary
         self._touched.add(boundary.at)
@@ -185,7 +187,7 @@ class Ledger:
     def _require(self, start: datetime, end: datetime) -> None:
         for ref in pages_between(self.index, start, end):
             if ref.key not in self._loaded:
-                raise KeyError(f"ledger page {ref.key} is needed and not loaded")
+                raise KeyError(f"ledger page {ref.key} is needed but not loaded")
 
 
 def without_grant(entry: Entry) -> Entry | None:

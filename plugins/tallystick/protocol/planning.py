@@ -126,13 +126,13 @@ def decide_plan(
         own = {e.interval for e in served if _holding(e, request) is not None}
         if not own:
             return _nothing_left(overlapping, request, options, served[0].holder)
-        if any(_wants_other_rows(e, request, options) for e in overlapping):
+        if any(_needs_other_rows(e, request, options) for e in overlapping):
             return RequestSuperseded(by=request, replaces=True)
         # A grant was released or given up. This may be a late copy of the task, and no task would work on a new grant.
         gaps = _fills(options, (e.interval for e in overlapping), ())
         if gaps:
             return RequestSuperseded(by=request, gap=gaps[0].interval)
-        return _answered(overlapping, request, own)
+        return _already_granted(overlapping, request, own)
     decision = _decide_afresh(overlapping, request, options)
     if isinstance(decision, PartialOverlap):
         older = (e for e in overlapping if e.granted and e.granted.request.same_run(request))
@@ -158,7 +158,7 @@ def _nothing_left(
     return RequestSuperseded(by=by, replaces=replaces)
 
 
-def _wants_other_rows(entry: Entry, request: Request, options: PlanOptions) -> bool:
+def _needs_other_rows(entry: Entry, request: Request, options: PlanOptions) -> bool:
     """Return True if an answered request needs other rows than it committed: the code has changed since then.
 
     True only if a person requests a replacement, by Clear or by a parameter. A retry with changed code must not be
@@ -167,11 +167,11 @@ def _wants_other_rows(entry: Entry, request: Request, options: PlanOptions) -> b
     committed = entry.committed
     if committed is None or committed.request != request or entry.granted is not None:
         return False
-    asks = request.clear > 0 or options.replace or options.force
-    return asks and committed.fingerprint != options.fingerprint
+    is_requested = request.clear > 0 or options.replace or options.force
+    return is_requested and committed.fingerprint != options.fingerprint
 
 
-def _answered(
+def _already_granted(
     overlapping: Iterable[Entry], request: Request, own: Collection[Interval]
 ) -> PlanDecision:
     """Return what a request that was answered before has now; nothing is cancelled and nothing is granted."""
@@ -224,17 +224,17 @@ def _decide_afresh(
                 continue
         if committed is None:
             # The run's own grant of an earlier clear: the new request gets a new plan over the same boundaries.
-            grants.append(_again(entry))
+            grants.append(_regrant(entry))
             kept.append(entry.interval)
             continue
         kept.append(entry.interval)
         own_grant = granted is not None and granted.request.same_run(request)
         own_rows = committed.request.same_run(request)
-        again = _wished_again(entry, committed, options, own_rows=own_rows and owns_rows)
-        if isinstance(again, PartialOverlap):
-            return again
-        if again:
-            grants.append(_again(entry))
+        replaces = _replacement(entry, committed, options, own_rows=own_rows and owns_rows)
+        if isinstance(replaces, PartialOverlap):
+            return replaces
+        if replaces:
+            grants.append(_regrant(entry))
         else:
             if own_grant:
                 cancelled.append(
@@ -256,7 +256,7 @@ def _decide_afresh(
     )
 
 
-def _wished_again(
+def _replacement(
     entry: Entry, committed: Committed, options: PlanOptions, *, own_rows: bool
 ) -> bool | PartialOverlap:
     """Return True if a committed entry is to be replaced; `own_rows`: the request's own run committed it.
@@ -287,7 +287,7 @@ def gaps(wanted: Interval, kept: Iterable[Interval]) -> tuple[Interval, ...]:
     return tuple(found)
 
 
-def _again(entry: Entry) -> Grant:
+def _regrant(entry: Entry) -> Grant:
     return Grant(
         interval=entry.interval,
         before=entry,

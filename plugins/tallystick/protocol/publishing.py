@@ -119,7 +119,7 @@ def slot_problem(
             if committed
             else []
         )
-        return None if now in allowed else "appeared without a commit of what it wants"
+        return None if now in allowed else "appeared without a commit of its plan"
     if now == was:
         return None
     steps = [

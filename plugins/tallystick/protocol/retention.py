@@ -102,7 +102,7 @@ def set_back(root: Root, records: Iterable[keys.RecordKey]) -> keys.RecordKey | 
     return None
 
 
-def strange_parent(
+def parent_outside_chain(
     chain: Container[str], strays: Iterable[tuple[keys.RecordKey, keys.RecordKey | None]]
 ) -> keys.RecordKey | None:
     """Return a record of `strays` whose parent is outside the chain too; None if there is none.

@@ -57,7 +57,11 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
 def _land(order: Order, split: InputSplit) -> str:
     work = order.target.attempt_at(open_store(order.target.lake_uri))
     return land_split(
-        work, split, order.reading(split), stretch=order.log_span, earlier=order.topics is not None
+        work,
+        split,
+        order.reading(split),
+        log_span=order.log_span,
+        for_lookback=order.topics is not None,
     ).to_text()
 
 

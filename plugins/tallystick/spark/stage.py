@@ -99,7 +99,7 @@ class Order:
         )
         topics = plan.topics if self.topics is None else self.topics
         topic = next(t for t in topics if t.name == split.topic)
-        return KafkaReading(settings, topic, split, tell_aborted=self.log_span is not None)
+        return KafkaReading(settings, topic, split, collect_aborted=self.log_span is not None)
 
     def work(self, store: Store, transform: Transform) -> Work:
         """Return the engine's `Work` for an Arrow job; raises InvalidPipeline if it cannot write one of the tables."""

@@ -29,8 +29,9 @@ class Aggregate:
     def __post_init__(self) -> None:
         if self.how not in _HOW or (self.how == "count") is not (self.column is None):
             raise InvalidPipeline(
-                f"an aggregate is {self.how!r} of {self.column!r}.",
-                hint="use how='count' without a column, or sum, min or max of one.",
+                f"aggregate: expected count without a column, or sum, min or max of one, found {self.how!r} of "
+                f"{self.column!r}.",
+                hint="use how='count' without a column, or sum, min or max with one.",
             )
 
 
@@ -79,7 +80,7 @@ def _refuse_overflow(rows: pa.Table, key: Sequence[str], sums: Sequence[str]) ->
         # Doubles are exact enough to prove that a sum is not near the limit. If it is near, it is refused too.
         if largest is not None and largest >= room * 0.999:
             raise InvalidPipeline(
-                f"the sum {name!r} is about {largest:.3g}, {kind} holds less than {room:.3g}.",
+                f"aggregate {name!r}: expected a sum below {room:.3g} for {kind}, found about {largest:.3g}.",
                 hint="sum a decimal(38, ...) column, or smaller units.",
             )
 
@@ -90,15 +91,16 @@ def _value(rows: pa.Table, name: str, one: Aggregate) -> pa.ChunkedArray:
     if one.how == "sum":
         if pa.types.is_floating(values.type):
             raise InvalidPipeline(
-                f"aggregate {name!r} sums {one.column!r}, which is {values.type}: its last digits would depend on the "
-                "order in which intervals ran.",
+                f"aggregate {name!r}: expected an exact type to sum, found {one.column!r} of type {values.type}: the "
+                "last "
+                "digits of its sum depend on the order in which intervals run.",
                 hint="cast it to a decimal or a whole number first.",
             )
         if pa.types.is_integer(values.type):
             return values.cast(pa.int64())
         if not pa.types.is_decimal(values.type):
             raise InvalidPipeline(
-                f"aggregate {name!r} sums {one.column!r}, which is {values.type}.",
+                f"aggregate {name!r}: expected a number to sum, found {one.column!r} of type {values.type}.",
                 hint="sum a whole number or a decimal.",
             )
         return pc.cast(values, pa.decimal128(38, values.type.scale))

@@ -40,9 +40,9 @@ def require_keys(records: pa.Table, key: Sequence[str]) -> None:
         if pc.any(missing).as_py():
             row = records.filter(missing).slice(0, 1).to_pylist()[0]
             raise InvalidPipeline(
-                f"key column {name!r} is null in {row['_topic']}[{row['_kafka_partition']}] at offset "
-                f"{row['_offset']}, and rows are told apart by it.",
-                hint="drop such records in the transform, or send them to a table of their own.",
+                f"key column {name!r}: expected a value, found null in {row['_topic']}[{row['_kafka_partition']}] at "
+                f"offset {row['_offset']}.",
+                hint="drop such records in the transform, or write them to a table of their own.",
             )
 
 

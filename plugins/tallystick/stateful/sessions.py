@@ -45,9 +45,9 @@ class Sessions:
             or min(self.lateness, self.ahead) < timedelta(0)
         ):
             raise InvalidPipeline(
-                f"sessions with a gap of {self.gap}, at most {self.longest} long, lateness {self.lateness}, "
-                f"{self.ahead} ahead, are not allowed.",
-                hint="use a gap above zero, a longest session that is no shorter, and no negative time.",
+                f"sessions: gap={self.gap}, longest={self.longest}, lateness={self.lateness}, ahead={self.ahead} are "
+                "out of range.",
+                hint="use a gap above zero, a longest session of at least the gap, and no negative duration.",
             )
 
     @property

@@ -41,13 +41,14 @@ class Windows:
     def __post_init__(self) -> None:
         if self.size < _US or self.every < _US or self.size % self.every:
             raise InvalidPipeline(
-                f"windows of {self.size} every {self.every} are not allowed.",
+                f"windows: expected a size that is a multiple of the slide, found size {self.size} and slide "
+                f"{self.every}.",
                 hint="use a size that is a multiple of the slide.",
             )
         if min(self.lateness, self.ahead) < timedelta(0):
             raise InvalidPipeline(
-                f"windows with a lateness of {self.lateness} and {self.ahead} ahead are not allowed.",
-                hint="use no negative time.",
+                f"windows: expected no negative duration, found lateness={self.lateness} and ahead={self.ahead}.",
+                hint="use durations of zero or more.",
             )
 
     @property

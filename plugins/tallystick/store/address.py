@@ -61,8 +61,8 @@ def check_no_key(uri: str) -> None:
     """Raise InvalidPipeline if a lake URI contains an @, which may follow a secret; the message omits the URI."""
     if "@" in uri:
         raise InvalidPipeline(
-            "a lake root with an @ is not allowed, as if a user or a key stood before it.",
-            hint="write it as s3://bucket/prefix, e.g. s3://lake/flights; keys belong into AWS_ACCESS_KEY_ID and "
+            "lake URI: expected no @ (it may follow a user name or a key), found one.",
+            hint="write it as s3://bucket/prefix, e.g. s3://lake/flights; set keys in AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY.",
         )
 
@@ -78,7 +78,7 @@ def parse_s3_uri(uri: str) -> S3Address:
     prefix = prefix.removesuffix("/")
     if not prefix:
         # gc deletes objects that the root does not reach. Without a prefix, these would be all objects of the bucket.
-        raise _bad_uri(uri, "it names a whole bucket, and a lake root needs a prefix of its own")
+        raise _bad_uri(uri, "it names a whole bucket, but a lake needs a prefix of its own")
     for part in prefix.split("/"):
         if part in {".", ".."} or not _PREFIX_PART.fullmatch(part):
             raise _bad_uri(
@@ -128,7 +128,7 @@ def _check_text(key: str) -> None:
     try:
         length_bytes = len(key.encode())
     except UnicodeEncodeError:
-        raise _bad_key(key, "it is no valid Unicode") from None
+        raise _bad_key(key, "it is not valid Unicode") from None
     if length_bytes > KEY_BYTES_MAX:
         raise _bad_key(key, f"it has {length_bytes} bytes, more than {KEY_BYTES_MAX}")
 
@@ -143,11 +143,11 @@ def _check_bucket(uri: str, bucket: str) -> None:
     ):
         raise _bad_uri(
             uri,
-            f"{bucket!r} is no bucket name: 3 to 63 of a-z, 0-9, '.' and '-', beginning and ending with a letter or a "
+            f"{bucket!r} is not a bucket name: 3 to 63 of a-z, 0-9, '.' and '-', beginning and ending with a letter or a "
             "digit, dots only between letters or digits, and not an IP address",
         )
     if bucket.startswith(_BUCKET_RESERVED):
-        raise _bad_uri(uri, f"S3 keeps bucket names like {bucket!r} for itself")
+        raise _bad_uri(uri, f"S3 reserves bucket names like {bucket!r}")
     for suffix, what in _BUCKET_FOREIGN.items():
         if bucket.endswith(suffix):
             raise _bad_uri(uri, f"{bucket!r} names {what}")
@@ -155,7 +155,7 @@ def _check_bucket(uri: str, bucket: str) -> None:
 
 def _bad_uri(uri: str, why: str) -> InvalidPipeline:
     return InvalidPipeline(
-        f"lake root {uri!r} is not allowed: {why}.",
+        f"lake URI {uri!r} is not allowed: {why}.",
         hint="write `warehouse` as s3://bucket/prefix, e.g. s3://lake/flights.",
     )
 

@@ -106,7 +106,7 @@ TABLE: tuple[Row, ...] = (
 )
 
 
-def judge_status(status: int, code: str) -> Verdict:
+def classify_status(status: int, code: str) -> Verdict:
     """Return the verdict of an HTTP status and S3's error code.
 
     A pair that is not in the table is REFUSED if the status is a 4xx, else UNKNOWN.
@@ -117,7 +117,7 @@ def judge_status(status: int, code: str) -> Verdict:
     return Verdict.REFUSED if 400 <= status < 500 else Verdict.UNKNOWN
 
 
-def judge_failure(error: BotoCoreError) -> Verdict:
+def classify_failure(error: BotoCoreError) -> Verdict:
     """Return the verdict of a failure without a response.
 
     `NEVER_SENT` is only for errors that urllib3 raises before it has a connection. ProxyConnectionError is not one of
@@ -163,23 +163,23 @@ class S3Answer:
     text: str
 
 
-def judge(error: Exception) -> S3Answer:
+def classify(error: Exception) -> S3Answer:
     """Return the verdict and text of a failed boto3 call. Any failure without a clear meaning is UNKNOWN."""
     match error:
         case ClientError():
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             code = _plain(error.response.get("Error", {}).get("Code", ""))
             text = f"HTTP {status}" if code in {"", str(status)} else f"HTTP {status} {code}"
-            return S3Answer(verdict=judge_status(status, code), text=text)
+            return S3Answer(verdict=classify_status(status, code), text=text)
         case BotoCoreError():
-            return S3Answer(verdict=judge_failure(error), text=type(error).__name__)
+            return S3Answer(verdict=classify_failure(error), text=type(error).__name__)
         case _:
             return S3Answer(verdict=Verdict.UNKNOWN, text=type(error).__name__)
 
 
 def _plain(code: str) -> str:
     # The code comes from the server. It must not put arbitrary text into the logs.
-    return code if re.fullmatch(r"[A-Za-z0-9.]{0,64}", code) else "(odd code)"
+    return code if re.fullmatch(r"[A-Za-z0-9.]{0,64}", code) else "(unprintable code)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,30 +191,30 @@ class _Wording:
     hint: str
 
 
-_AGAIN = _Wording(
+_RETRY = _Wording(
     error=StoreUnavailable,
     message="{place} did not {action} ({text}).",
-    hint=f"try again; if it stays so, check the server and {ENDPOINT_SETTING}.",
+    hint=f"try again; if it persists, check the server and {ENDPOINT_SETTING}.",
 )
 _WORDING: dict[Verdict, _Wording] = {
-    Verdict.UNKNOWN: _AGAIN,
-    Verdict.PRECONDITION: _AGAIN,
-    Verdict.NO_OBJECT: _AGAIN,
+    Verdict.UNKNOWN: _RETRY,
+    Verdict.PRECONDITION: _RETRY,
+    Verdict.NO_OBJECT: _RETRY,
     Verdict.NEVER_SENT: _Wording(
         error=StoreUnavailable,
         message="cannot connect to the object store at {endpoint} to {action} ({text}).",
-        hint=f"check that it runs and can be reached from here, and that {ENDPOINT_SETTING} names it.",
+        hint=f"check that the server runs, is reachable from this machine and is the one in {ENDPOINT_SETTING}.",
     ),
     Verdict.NO_BUCKET: _Wording(
         error=SettingsError,
         message="{place} does not exist: could not {action}.",
-        hint=f"create the bucket or correct `warehouse`; if it is on another server set {ENDPOINT_SETTING}.",
+        hint=f"create the bucket or correct `warehouse`; if it is on another server, set {ENDPOINT_SETTING}.",
     ),
     Verdict.DENIED: _Wording(
         error=SettingsError,
         message="{place} refused to {action} ({text}).",
         hint=f"check {_CREDENTIALS_SETTING}: wrong, expired, or without s3:GetObject, s3:PutObject and "
-        "s3:ListBucket on this prefix (without s3:ListBucket S3 answers 403 for an object that is not there).",
+        "s3:ListBucket on this prefix (without s3:ListBucket S3 answers 403 for an object that does not exist).",
     ),
     Verdict.CLOCK: _Wording(
         error=SettingsError,
@@ -239,7 +239,7 @@ _WORDING: dict[Verdict, _Wording] = {
     Verdict.CREDENTIALS_LATE: _Wording(
         error=StoreUnavailable,
         message="the source of the credentials for {place} did not answer: could not {action} ({text}).",
-        hint="try again; if it stays so, check the machine's role or its credential_process.",
+        hint="try again; if it persists, check the machine's role or its credential_process.",
     ),
     Verdict.CERTIFICATE: _Wording(
         error=SettingsError,

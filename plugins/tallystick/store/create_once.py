@@ -35,11 +35,11 @@ def create_once(
                     return found.body == body
                 # C13: an earlier try landed, and gc has deleted the object since. The swap that would name it gets a 412.
                 # A store that returns this again and again is unreliable, so the tries are limited.
-                tries.wait_or_give_up(
-                    "the store answers that the object exists, and then finds none"
+                tries.wait_or_raise(
+                    "the store answered that the object exists, but a read found none"
                 )
             case Unknown(because=why):
-                tries.wait_or_give_up(why)
+                tries.wait_or_raise(why)
 
 
 def create_fresh(
@@ -61,5 +61,5 @@ def create_fresh(
             runtime.sleep(FRESH_PAUSE_S * 2**tries * runtime.chance())
     raise StoreUnavailable(
         f"{what} did not succeed in {TRIES_MAX} tries ({why}).",
-        hint="check that the store answers (AWS_ENDPOINT_URL_S3, network, credentials); then retry.",
+        hint="check that the store answers (AWS_ENDPOINT_URL_S3, network, credentials); then try again.",
     )

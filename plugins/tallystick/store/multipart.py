@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from s3transfer.utils import ReadFileChunk
 
-from tallystick.store.answers import Verdict, judge
+from tallystick.store.answers import Verdict, classify
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -53,7 +53,7 @@ def create_in_parts(
         answer: Mapping[str, Any] = end(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
         return answer
     except BaseException as error:
-        if not ending or (isinstance(error, Exception) and judge(error).verdict in _NOT_ENDED):
+        if not ending or (isinstance(error, Exception) and classify(error).verdict in _NOT_ENDED):
             _abort(once, upload)
         raise
 

@@ -35,6 +35,6 @@ def open_store(uri: str, *, answers_within_s: float | None = None) -> Store:
             settings = settings.answering_within(answers_within_s)
         return S3Store(uri, settings=settings)
     raise InvalidPipeline(
-        f"lake root {uri!r} is not allowed: it begins with neither s3:// nor memory://.",
+        f"lake URI {uri!r} is not allowed: it begins with neither s3:// nor memory://.",
         hint="write `warehouse` as s3://bucket/prefix; for another S3 server set AWS_ENDPOINT_URL_S3 as well.",
     )

@@ -29,9 +29,9 @@ _DOUBT_S = 30.0
 class ProbeStep:
     """One check of the store: the request, the expected response, and the actual response."""
 
-    asked: str
+    request: str
     expected: str
-    answered: str
+    found: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class _Probe:
 
     def run(self) -> None:
         first = self._applied(
-            "create an object that is not there (If-None-Match: *)",
+            "create an object that does not exist (If-None-Match: *)",
             self._create(_FIRST, lands=True),
         )
         self._holds(_FIRST, first)
@@ -111,7 +111,7 @@ class _Probe:
         # Stores differ here, and both responses are correct: S3 returns 404, R2 and Ozone 412.
         answer = self._certain(lambda: self._store.replace(self.absent, _LOSER, expected=second))
         self._refused(
-            "replace an object that is not there (If-Match)", answer, "missing", "changed"
+            "replace an object that does not exist (If-Match)", answer, "missing", "changed"
         )
         found = self._store.get(self.absent)
         self._note(
@@ -151,17 +151,17 @@ class _Probe:
                     outcome = Applied(etag=found.etag)
         return outcome
 
-    def _applied(self, asked: str, outcome: Outcome) -> ETag:
-        self._note(asked, "applied", self._name(asked, outcome), isinstance(outcome, Applied))
+    def _applied(self, request: str, outcome: Outcome) -> ETag:
+        self._note(request, "applied", self._name(request, outcome), isinstance(outcome, Applied))
         assert isinstance(outcome, Applied)
         return outcome.etag
 
-    def _refused(self, asked: str, outcome: Outcome, *reasons: str) -> None:
+    def _refused(self, request: str, outcome: Outcome, *reasons: str) -> None:
         good = isinstance(outcome, NotApplied) and outcome.because in reasons
         self._note(
-            asked,
+            request,
             " or ".join(f"refused: {reason}" for reason in reasons),
-            self._name(asked, outcome),
+            self._name(request, outcome),
             good,
         )
 
@@ -170,16 +170,16 @@ class _Probe:
         expected = f"the {len(body)} bytes written, under the ETag of that write"
         match self._store.get(self._scratch):
             case None:
-                answered = "nothing"
-            case found if found.body != body:
-                answered = f"{len(found.body)} other bytes"
-            case found if found.etag != etag:
-                answered = f"the bytes, but under ETag {found.etag} instead of {etag}"
+                found = "nothing"
+            case stored if stored.body != body:
+                found = f"{len(stored.body)} other bytes"
+            case stored if stored.etag != etag:
+                found = f"the bytes, but under ETag {stored.etag} instead of {etag}"
             case _:
-                answered = expected
-        self._note("read it back", expected, answered, answered == expected)
+                found = expected
+        self._note("read it back", expected, found, found == expected)
 
-    def _name(self, asked: str, outcome: Outcome) -> str:
+    def _name(self, request: str, outcome: Outcome) -> str:
         match outcome:
             case Applied():
                 return "applied"
@@ -187,20 +187,20 @@ class _Probe:
                 return f"refused: {outcome.because}"
             case Unknown():
                 raise StoreUnavailable(
-                    f"the probe of {self._store.uri} could not be finished: to {asked} got no clear answer "
+                    f"the probe of {self._store.uri} is unfinished: the request to {request} got no clear answer "
                     f"({outcome.because}).",
-                    hint="try again; if it stays so, check the store and AWS_ENDPOINT_URL_S3.",
+                    hint="try again; if it persists, check the store and AWS_ENDPOINT_URL_S3.",
                 )
 
-    def _note(self, asked: str, expected: str, answered: str, good: bool) -> None:
-        step = ProbeStep(asked=asked, expected=expected, answered=answered)
+    def _note(self, request: str, expected: str, found: str, good: bool) -> None:
+        step = ProbeStep(request=request, expected=expected, found=found)
         self.steps.append(step)
         if self._watch is not None:
             self._watch(step)
         if not good:
             raise StoreRefused(
-                f"{self._store.uri} does not honour conditional writes: asked to {asked}, expected {expected!r}, "
-                f"answered {answered!r}.",
-                hint="use a store that does (Amazon S3, or a server that honours If-Match and If-None-Match on "
-                "PutObject); nothing was written but scratch objects.",
+                f"{self._store.uri} does not honour conditional writes: on the request to {request}, expected "
+                f"{expected!r}, found {found!r}.",
+                hint="use a store that honours them (Amazon S3, or a server with If-Match and If-None-Match on "
+                "PutObject); only scratch objects were written.",
             )

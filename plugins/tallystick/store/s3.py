@@ -27,10 +27,10 @@ from tallystick.store.answers import (
     ENDPOINT_SETTING,
     S3Answer,
     Verdict,
+    classify,
+    classify_failure,
+    classify_status,
     explain,
-    judge,
-    judge_failure,
-    judge_status,
 )
 from tallystick.store.multipart import create_in_parts
 
@@ -80,22 +80,22 @@ class S3Settings:
         """Read the variables TALLYSTICK_S3_*. Raises SettingsError with the variable and its allowed values."""
         known = {name for name in environ if name.startswith(_ENV_PREFIX) and environ[name]}
         if unknown := sorted(known - {_OWNER, _ENCRYPTION, _KMS_KEY, _CHECKSUMS}):
-            raise _unfit(unknown[0], "is not a setting", "remove it, or correct its name.")
-        words = {name: environ[name].strip() for name in known}
-        owner, encryption = words.get(_OWNER), words.get(_ENCRYPTION)
+            raise _invalid(unknown[0], "is not a setting", "remove it, or correct its name.")
+        settings = {name: environ[name].strip() for name in known}
+        owner, encryption = settings.get(_OWNER), settings.get(_ENCRYPTION)
         if owner is not None and not _ACCOUNT.fullmatch(owner):
-            raise _unfit(_OWNER, "is no AWS account id", "use its 12 digits.")
+            raise _invalid(_OWNER, "is not an AWS account id", "use its 12 digits.")
         if encryption is not None and encryption not in ENCRYPTIONS:
-            raise _unfit(_ENCRYPTION, f"is {encryption!r}", f"use {', '.join(ENCRYPTIONS)}.")
-        if _KMS_KEY in words and not (encryption or "").startswith("aws:kms"):
-            raise _unfit(_KMS_KEY, f"is set without {_ENCRYPTION}=aws:kms", "set both.")
-        checksums = words.get(_CHECKSUMS, "off")
+            raise _invalid(_ENCRYPTION, f"is {encryption!r}", f"use {', '.join(ENCRYPTIONS)}.")
+        if _KMS_KEY in settings and not (encryption or "").startswith("aws:kms"):
+            raise _invalid(_KMS_KEY, f"is set without {_ENCRYPTION}=aws:kms", "set both.")
+        checksums = settings.get(_CHECKSUMS, "off")
         if checksums not in ("on", "off"):
-            raise _unfit(_CHECKSUMS, f"is {checksums!r}", "use on or off.")
+            raise _invalid(_CHECKSUMS, f"is {checksums!r}", "use on or off.")
         return cls(
             bucket_owner=owner,
             encryption=encryption,
-            kms_key=words.get(_KMS_KEY),
+            kms_key=settings.get(_KMS_KEY),
             checksums=checksums == "on",
         )
 
@@ -110,7 +110,7 @@ class S3Settings:
         )
 
 
-def _unfit(name: str, why: str, hint: str) -> SettingsError:
+def _invalid(name: str, why: str, hint: str) -> SettingsError:
     return SettingsError(f"the environment variable {name} {why}.", hint=hint)
 
 
@@ -164,17 +164,17 @@ class S3Store:
                 # Body and ETag are from one response: between two requests, the object could be swapped.
                 return Stored(body=answer["Body"].read(), etag=ETag(answer["ETag"]))
             except _FAILURES as error:
-                judged = judge(error)
-                if judged.verdict is Verdict.NO_OBJECT:
+                failure = classify(error)
+                if failure.verdict is Verdict.NO_OBJECT:
                     return None
                 # boto3 retries only until the headers arrive. If the body then breaks off, the request is retried here.
                 if (
                     left
-                    and judged.verdict is Verdict.UNKNOWN
+                    and failure.verdict is Verdict.UNKNOWN
                     and not isinstance(error, ClientError)
                 ):
                     continue
-                self._raise(judged, f"read {full_key!r}", error)
+                self._raise(failure, f"read {full_key!r}", error)
         raise AssertionError("the last try returns or raises")
 
     def create(self, key: str, body: bytes | Path) -> Outcome:
@@ -204,7 +204,7 @@ class S3Store:
             try:
                 page = self._reader.list_objects_v2(**request)
             except _FAILURES as error:
-                self._raise(judge(error), f"list {request['Prefix']!r}", error)
+                self._raise(classify(error), f"list {request['Prefix']!r}", error)
             for line in page.get("Contents", ()):
                 yield Listed(
                     key=line["Key"].removeprefix(base),
@@ -227,17 +227,17 @@ class S3Store:
                     Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
                 )
             except _FAILURES as error:
-                self._raise(judge(error), wanted, error)
+                self._raise(classify(error), wanted, error)
             failed = [line for line in answer.get("Errors", ()) if line.get("Code") != "NoSuchKey"]
             if failed:
                 # The response is a 200 with errors of single keys. These errors have codes, but no statuses.
                 code = failed[0].get("Code", "")
                 status = 403 if code == "AccessDenied" else 500
-                judged = S3Answer(
-                    verdict=judge_status(status, code),
+                failure = S3Answer(
+                    verdict=classify_status(status, code),
                     text=f"{code or 'no code'} for {len(failed)} of them",
                 )
-                self._raise(judged, wanted, None)
+                self._raise(failure, wanted, None)
 
     def _put(
         self, full_key: str, body: bytes | IO[bytes], refused: NotApplied, **condition: str
@@ -277,30 +277,30 @@ class S3Store:
         try:
             answer = send()
         except _FAILURES as error:
-            judged = judge(error)
-            match judged.verdict:
+            failure = classify(error)
+            match failure.verdict:
                 case Verdict.PRECONDITION:
                     return refused
                 case Verdict.NO_OBJECT if missing is not None:
                     return missing
                 case Verdict.UNKNOWN | Verdict.NO_OBJECT:
-                    return Unknown(because=judged.text)
+                    return Unknown(because=failure.text)
                 case _:
-                    self._raise(judged, f"write {full_key!r}", error)
+                    self._raise(failure, f"write {full_key!r}", error)
         etag = answer.get("ETag")
         # Without an ETag the object could not be replaced. The next try of the caller gets a 412, which is certain.
         return Applied(etag=ETag(etag)) if etag else Unknown(because="HTTP 200 without an ETag")
 
-    def _raise(self, judged: S3Answer, action: str, cause: Exception | None) -> NoReturn:
+    def _raise(self, failure: S3Answer, action: str, cause: Exception | None) -> NoReturn:
         error = explain(
-            judged, action=action, bucket=self._address.bucket, endpoint_url=self._endpoint_url
+            failure, action=action, bucket=self._address.bucket, endpoint_url=self._endpoint_url
         )
         # botocore's messages about credentials can quote the output of a credential process. Keep them out of tracebacks.
-        quiet = judged.verdict in _ABOUT_CREDENTIALS | {Verdict.DENIED}
+        hides_cause = failure.verdict in _ABOUT_CREDENTIALS | {Verdict.DENIED}
         try:
-            raise error from (None if quiet else cause)
+            raise error from (None if hides_cause else cause)
         finally:
-            if quiet:
+            if hides_cause:
                 error.__context__ = (
                     None  # Python sets it from the caller's handler, regardless of `from`
                 )
@@ -338,8 +338,9 @@ def _client_factory(
         # Search for "@" in the text: if a password contains a slash, urllib does not parse it as user info.
         if "@" in client.meta.endpoint_url:
             raise SettingsError(
-                f"the S3 endpoint {without_user_info(client.meta.endpoint_url)} carries a user name or a password.",
-                hint=f"take them out of {ENDPOINT_SETTING}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+                f"S3 endpoint {without_user_info(client.meta.endpoint_url)}: expected no user name or password, "
+                "found one.",
+                hint=f"remove them from {ENDPOINT_SETTING}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
             )
         return client
 
@@ -355,16 +356,16 @@ def _usable(make: Callable[[], T]) -> T:
     try:
         return make()
     except BotoCoreError as error:
-        verdict = judge_failure(error)
+        verdict = classify_failure(error)
         # Messages about credentials can quote the output of a credential process.
         reason = type(error).__name__ if verdict in _ABOUT_CREDENTIALS else str(error)
     except ValueError:
         # The message contains the endpoint, which may contain a password. So it is not the new error's context either.
-        reason = "the endpoint is no URL"
+        reason = "the endpoint is not a URL"
     if verdict is Verdict.CREDENTIALS_LATE:
         raise StoreUnavailable(
             f"the source of the credentials for S3 did not answer ({reason}).",
-            hint="try again; if it stays so, check the machine's role or the credential_process of AWS_PROFILE.",
+            hint="try again; if it persists, check the machine's role or the credential_process of AWS_PROFILE.",
         )
     raise SettingsError(
         f"boto3 cannot be set up for S3: {reason}.",

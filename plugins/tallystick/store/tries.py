@@ -47,7 +47,7 @@ class WriteTries:
                 raise self._in_doubt(str(error)) from error
             raise
 
-    def wait_or_give_up(self, why: str) -> None:
+    def wait_or_raise(self, why: str) -> None:
         """Wait before the next try after one that ended unknown. Raises OutcomeUnknown if the deadline is over."""
         self._unknown += 1
         if self._runtime.monotonic_s() >= self._deadline:
@@ -56,6 +56,6 @@ class WriteTries:
 
     def _in_doubt(self, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"writing {self._what} has no certain outcome after {self._unknown} tries ({why}).",
-            hint="nothing was deleted; run the task again: it finds out what landed.",
+            f"the outcome of writing {self._what} is unknown after {self._unknown} tries ({why}).",
+            hint="run the task again: it reads which write was applied. Nothing was deleted.",
         )

@@ -22,10 +22,13 @@ def check_files(add: Sequence[FileReport], drop: Collection[str], *, table: str)
     seen: set[str] = set(drop)
     for file in add:
         if file.table != table:
-            raise _rejected(f"{file.key} belongs to table {file.table}, not to {table}.")
+            raise _rejected(
+                f"{file.key}: expected a file of table {table}, found table {file.table}."
+            )
         if file.key in seen:
             raise _rejected(
-                f"{file.key} is added to table {table} and already {'dropped' if file.key in drop else 'added'}."
+                f"{file.key}: expected a new file of table {table}, found it already "
+                f"{'dropped' if file.key in drop else 'added'}."
             )
         seen.add(file.key)
 
@@ -73,21 +76,21 @@ def _check_partition(file: FileReport, schema: Schema, spec: PartitionSpec) -> N
         for value, kind in zip(file.partition, kinds, strict=True)
     )
     if not fits:
-        told = [f"{f.name}: {kind}" for f, kind in zip(spec.fields, kinds, strict=True)]
+        rules = [f"{f.name}: {kind}" for f, kind in zip(spec.fields, kinds, strict=True)]
         raise _rejected(
-            f"{file.key} has partition ({listed(file.partition)}), the table is partitioned by ({listed(told)})."
+            f"{file.key}: expected a partition of ({listed(rules)}), found ({listed(file.partition)})."
         )
 
 
 def _check_statistics(file: FileReport, schema: Schema) -> None:
-    strangers = sorted({c.id for c in file.columns} - set(schema.field_ids))
-    if strangers:
+    unknown_ids = sorted({c.id for c in file.columns} - set(schema.field_ids))
+    if unknown_ids:
         raise _rejected(
-            f"{file.key} has column id {strangers[0]}, the table has {listed(schema.field_ids)}."
+            f"{file.key}: expected column ids of {listed(schema.field_ids)}, found {unknown_ids[0]}."
         )
 
 
 def _rejected(message: str) -> ReportRejected:
     return ReportRejected(
-        message, hint="nothing was changed. Clear `stage`, so that the attempt is made anew."
+        message, hint="clear task `stage` to stage the interval again. Nothing was changed."
     )

@@ -41,8 +41,8 @@ class StoreFileIO(FileIO):
             or ".." in key.split("/")
         ):
             raise Corrupt(
-                f"table metadata names {location!r}, which lies outside the tables of {self._store.uri}.",
-                hint="Iceberg paths are absolute: read the lake where it was written, not in a copy.",
+                f"table metadata: expected a location inside the tables of {self._store.uri}, found {location!r}.",
+                hint="read the lake at its original location, not in a copy: Iceberg paths are absolute.",
             )
         return key
 
@@ -72,8 +72,8 @@ class StoreInput(InputFile):
         stored = self._store.get(self._key)
         if stored is None:
             raise Corrupt(
-                f"{self.location} is gone, and table metadata names it.",
-                hint="nothing was changed. Find out who deleted it; restore it from a bucket version.",
+                f"table metadata names {self.location}, which does not exist.",
+                hint="find out who deleted it, and restore it from a bucket version. Nothing was changed.",
             )
         return stored.body
 
@@ -128,8 +128,9 @@ class StoreOutput(OutputFile):
         self._size_bytes = len(body)
         if not create_once(self._store, self._key, body, runtime=self._world):
             raise Corrupt(
-                f"{self.location} should be a fresh name, and holds other bytes.",
-                hint="nothing was changed. Run again; if this repeats, names are not drawn at random.",
+                f"{self.location}: expected a new object, found one with other bytes.",
+                hint="run the task again; if it repeats, check this machine's source of randomness. Nothing "
+                "was changed.",
             )
 
 

@@ -95,9 +95,10 @@ def evolved_columns(
     for column in current:
         root = by_id.pop(column.id, None)
         if root is None or (root.name, root.type) != (column.name, column.type):
-            told = "does not know it" if root is None else f"gives it to {root.name} ({root.type})"
+            known = "no column" if root is None else f"{root.name} ({root.type})"
             raise _changed(
-                f"table {table}: id {column.id} is {column.name} ({column.type}), the root {told}."
+                f"table {table}, column id {column.id}: expected {known} as in the root, found {column.name} "
+                f"({column.type})."
             )
         kept.append(_optional(column) if column.required and not root.required else column)
     # Names cannot collide: the root has all of the table's columns, and its names are unique (TableState).
@@ -105,7 +106,7 @@ def evolved_columns(
     return tuple(kept)
 
 
-def optional_where_lacking(
+def optional_if_missing(
     columns: Sequence[TableColumn], held: Iterable[Collection[int]]
 ) -> tuple[TableColumn, ...]:
     """Return the columns; a column is optional if some file lacks it. `held` are the column ids of each file.
@@ -113,8 +114,8 @@ def optional_where_lacking(
     Two plans may have different columns of a table that neither has written yet. If a required column is missing in a
     file, every reader of that file fails.
     """
-    lacking = {c.id for ids in held for c in columns if c.id not in ids}
-    return tuple(_optional(c) if c.id in lacking else c for c in columns)
+    missing = {c.id for ids in held for c in columns if c.id not in ids}
+    return tuple(_optional(c) if c.id in missing else c for c in columns)
 
 
 def partition_fields(
@@ -133,15 +134,17 @@ def partition_fields(
         source = by_name.get(name)
         if source is None:
             raise _refused(
-                f"table {table}: partition_by {rule!r} names none of {listed(sorted(by_name))}."
+                f"table {table}: expected partition_by one of {listed(sorted(by_name))}, found {rule!r}."
             )
         field_name = name if transform == "identity" else f"{name}_{transform}"
         if transform != "identity" and field_name.lower() in taken:
             raise _refused(
-                f"table {table}: partition_by {rule!r} makes a field {field_name!r}, so is a column named."
+                f"table {table}: the partition field {field_name!r} of partition_by {rule!r} has the name of a column."
             )
         if any(field_name == other for _, _, other in fields):
-            raise _refused(f"table {table}: partition_by {rule!r} stands twice.")
+            raise _refused(
+                f"table {table}: expected each partition rule once, found {rule!r} twice."
+            )
         fields.append((source.id, _transform(transform), field_name))
     return tuple(fields)
 
@@ -192,11 +195,11 @@ def _optional(column: TableColumn) -> TableColumn:
 def _changed(message: str) -> SchemaChanged:
     return SchemaChanged(
         message,
-        hint="nothing was changed. Give the changed column a new name, so that it gets an id of its own.",
+        hint="give the changed column a new name, so that it gets an id of its own. Nothing was changed.",
     )
 
 
 def _refused(message: str) -> InvalidPipeline:
     return InvalidPipeline(
-        message, hint="mend partition_by or rename the column in the pipeline's file."
+        message, hint="correct partition_by or rename the column in the pipeline's file."
     )

@@ -129,7 +129,7 @@ def _rule(rule: str, columns: Sequence[TableColumn]) -> tuple[str, TableColumn]:
     found = next((c for c in columns if c.name == name), None)
     if found is None:
         raise InvalidPipeline(
-            f"partition_by {rule!r} names none of the columns {listed(c.name for c in columns)}.",
+            f"partition_by: expected one of the columns {listed(c.name for c in columns)}, found {rule!r}.",
             hint="partition by a column of the table.",
         )
     return transform, found

@@ -30,8 +30,8 @@ class StoredRows:
             found = self._store.get(file.key)
             if found is None:
                 raise Corrupt(
-                    f"{self._store.uri}/{file.key} is gone, and an output lacks its rows.",
-                    hint="restore it from a bucket version; what was sent stays noted.",
+                    f"{self._store.uri}/{file.key} does not exist, and an output needs its rows.",
+                    hint="restore it from a bucket version; the record of sent rows remains.",
                 )
             try:
                 for batch in pq.ParquetFile(pa.BufferReader(found.body)).iter_batches():
@@ -41,5 +41,5 @@ class StoredRows:
             except (pa.ArrowException, OSError) as error:
                 raise Corrupt(
                     f"{self._store.uri}/{file.key} cannot be read as Parquet: {str(error).splitlines()[0]}.",
-                    hint="restore it from a bucket version; what was sent stays noted.",
+                    hint="restore it from a bucket version; the record of sent rows remains.",
                 ) from error

@@ -77,9 +77,9 @@ def _table_column(field: Any, where: str) -> TableColumn:
     if pa.types.is_decimal128(kind):
         name = f"decimal({kind.precision},{kind.scale})"
     if name is None or number is None:
-        told = "no field id" if number is None else f"field id {int(number)}"
+        field_id = "no field id" if number is None else f"field id {int(number)}"
         raise SchemaChanged(
-            f"{where}: column {field.name!r} has type {kind} and {told}.",
+            f"{where}: column {field.name!r}: expected a column type and a field id, found type {kind} and {field_id}.",
             hint="write the file with tallystick.tables.schema.arrow_schema of the planned columns.",
         )
     return TableColumn(id=int(number), name=field.name, type=name, required=not field.nullable)
@@ -92,15 +92,16 @@ def check_file_columns(
 
     Readers use ids alone: if the ids of a file do not match its names, readers return swapped columns without an error.
     """
-    want = {c.name: (c.id, c.type) for c in planned}
-    have = {c.name: (c.id, c.type) for c in found}
-    for name in [*want, *have]:
-        if want.get(name) != have.get(name):
+    planned_by_name = {c.name: (c.id, c.type) for c in planned}
+    found_by_name = {c.name: (c.id, c.type) for c in found}
+    for name in [*planned_by_name, *found_by_name]:
+        if planned_by_name.get(name) != found_by_name.get(name):
             raise SchemaChanged(
-                f"{where}: column {name!r} is {_told(have.get(name))}, planned is {_told(want.get(name))}.",
-                hint="clear `plan`, so that the job writes the columns that the lake knows.",
+                f"{where}, column {name!r}: expected {_described(planned_by_name.get(name))}, found "
+                f"{_described(found_by_name.get(name))}.",
+                hint="clear `plan`, so that the job writes the columns of the lake.",
             )
 
 
-def _told(column: tuple[int, str] | None) -> str:
+def _described(column: tuple[int, str] | None) -> str:
     return "absent" if column is None else f"{column[1]} with id {column[0]}"

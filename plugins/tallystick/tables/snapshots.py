@@ -44,13 +44,14 @@ def manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
         raise
     except Exception as error:  # any error of the Avro reader
         raise corrupt(
-            snapshot.manifest_list, f"no manifest list ({type(error).__name__}: {error})"
+            snapshot.manifest_list, f"expected a manifest list ({type(error).__name__}: {error})"
         ) from error
     wanted = snapshot.summary["total-data-files"] if snapshot.summary else None
     files = sum(_live_count(manifest) for manifest in found)
     if wanted != str(files):
         raise corrupt(
-            snapshot.manifest_list, f"it lists {files} data files, its snapshot has {wanted}"
+            snapshot.manifest_list,
+            f"expected {wanted} data files as in its snapshot, found {files}",
         )
     return found
 
@@ -63,12 +64,12 @@ def entries(io: FileIO, manifest: ManifestFile) -> list[ManifestEntry]:
         raise
     except Exception as error:  # any error of the Avro reader
         raise corrupt(
-            manifest.manifest_path, f"no manifest ({type(error).__name__}: {error})"
+            manifest.manifest_path, f"expected a manifest ({type(error).__name__}: {error})"
         ) from error
     if len(found) != _live_count(manifest):
         raise corrupt(
             manifest.manifest_path,
-            f"it holds {len(found)} files, its list says {_live_count(manifest)}",
+            f"expected {_live_count(manifest)} files as in its list, found {len(found)}",
         )
     return found
 
@@ -149,8 +150,9 @@ class FileChange(_MergeAppendFiles):
         )
         if missing or twice:
             raise Corrupt(
-                f"{(missing or twice)[0]} is to be dropped and is in the table {'twice' if twice else 'no more'}.",
-                hint="nothing was changed. Run `tally verify`: the ledger and this table disagree.",
+                f"{(missing or twice)[0]}: expected the dropped file once in the table, found it "
+                f"{'twice' if twice else 'missing'}.",
+                hint="run `tally verify`: the ledger and this table disagree. Nothing was changed.",
             )
 
     def _existing_manifests(self) -> list[ManifestFile]:

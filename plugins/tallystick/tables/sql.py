@@ -74,13 +74,15 @@ def reading_only(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
     try:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
-        raise InvalidRequest(f"not understood: {error}.", hint="mend the statement.") from error
+        raise InvalidRequest(
+            f"the statement cannot be parsed: {error}.", hint="correct the statement."
+        ) from error
     kinds = [statement.type for statement in statements]
     # EXPLAIN is refused too: EXPLAIN ANALYZE runs its statement, and the type does not show which statement that is.
     if kinds != [duckdb.StatementType.SELECT]:
         raise InvalidRequest(
-            f"the statement is {' and '.join(kind.name for kind in kinds) or 'empty'}.",
-            hint="give one SELECT (or WITH, FROM, VALUES, DESCRIBE, SUMMARIZE): tables change by commits only.",
+            f"expected one SELECT, found {' and '.join(kind.name for kind in kinds) or 'nothing'}.",
+            hint="write one SELECT (or WITH, FROM, VALUES, DESCRIBE, SUMMARIZE): only commits change tables.",
         )
     return statements[0].query
 
@@ -90,8 +92,8 @@ def _place(name: str, uri: str) -> tuple[str, str]:
     found = _METADATA_URI.fullmatch(uri)
     if not found:
         raise SettingsError(
-            f"table {name} lies at {uri!r}, which is no table of a lake on S3.",
-            hint="SQL reads s3:// only: use a pipeline whose warehouse is there.",
+            f"table {name}: expected a table of a lake on S3, found {uri!r}.",
+            hint="use a pipeline with a warehouse on s3://: SQL reads no other store.",
         )
     return found[1], found[2]
 
@@ -106,7 +108,7 @@ def _extension_file(name: str) -> Path:
         if file.is_file():
             return file
     raise SettingsError(
-        f"DuckDB {duckdb.__version__} finds no {name} extension of its version.",
+        f"DuckDB {duckdb.__version__}: expected the extension {name} of this version, found none.",
         hint=f"install duckdb-extension-{name}=={duckdb.__version__}.",
     )
 
@@ -156,7 +158,7 @@ def _credentials(environ: Mapping[str, str]) -> tuple[str, str, str, str]:
         why = type(error).__name__
     if why:  # outside the handler: botocore's error quotes a credential process's output
         raise SettingsError(
-            f"AWS credentials could not be had ({why}).",
+            f"AWS credentials could not be loaded ({why}).",
             hint="check AWS_PROFILE and the files in ~/.aws.",
         )
     if frozen is None or not frozen.access_key or not frozen.secret_key:
@@ -181,7 +183,7 @@ def _endpoint(environ: Mapping[str, str]) -> tuple[str, bool] | None:
     host = parts.netloc.rpartition("@")[2]
     if parts.scheme not in ("http", "https") or not host:
         raise SettingsError(
-            "AWS_ENDPOINT_URL_S3 is no http or https URL.",
+            "AWS_ENDPOINT_URL_S3: expected an http or https URL.",
             hint="set it to e.g. http://127.0.0.1:4566.",
         )
     return host, parts.scheme == "http"
@@ -201,21 +203,23 @@ def _create_view(
 def unreadable(error: duckdb.Error, what: str, environ: Mapping[str, str]) -> TallystickError:
     """Return the error by what the caller must do next: look for the object, correct the settings, or wait."""
     endpoint = _endpoint(environ)
-    told = f"DuckDB could not read {what} at {endpoint[0] if endpoint else 'AWS'} ({str(error).splitlines()[0]})."
+    message = f"DuckDB could not read {what} at {endpoint[0] if endpoint else 'AWS'} ({str(error).splitlines()[0]})."
     if not isinstance(error, duckdb.IOException):
         return Corrupt(
-            told, hint="run `tally verify`: it looks at every object that the root reaches."
+            message, hint="run `tally verify`, which checks every object that the root reaches."
         )
     status = getattr(error, "status_code", 0)  # only an HTTPException has one
     if status == 404:
         return Corrupt(
-            told,
-            hint="find out who deleted it, or what the root named; restore it from a version.",
+            message,
+            hint="find out who deleted it, and restore it from a bucket version.",
         )
     if status in (401, 403):
-        return SettingsError(told, hint="check the AWS credentials: may they read this bucket?")
+        return SettingsError(
+            message, hint="check that the AWS credentials allow reading this bucket."
+        )
     return StoreUnavailable(
-        told, hint="check that the endpoint answers (AWS_ENDPOINT_URL_S3); run it again."
+        message, hint="check that the endpoint answers (AWS_ENDPOINT_URL_S3), and try again."
     )
 
 

@@ -41,7 +41,7 @@ from tallystick.tables.file_io import StoreFileIO
 from tallystick.tables.iceberg import (
     evolved_columns,
     iceberg_schema,
-    optional_where_lacking,
+    optional_if_missing,
     partition_spec,
     schema_columns,
 )
@@ -94,7 +94,7 @@ class IcebergTables:
         check_files(add, drop, table=state.name)
         # Statistics list every column of a file. A file without statistics does not show which columns it has.
         held = [{c.id for c in file.columns} for file in add if file.columns]
-        state = replace(state, columns=optional_where_lacking(state.columns, held))
+        state = replace(state, columns=optional_if_missing(state.columns, held))
         before = None if state.metadata is None else self._load(state, state.metadata)
         now_ms = (now - _EPOCH) // _MILLISECOND
         at_ms = now_ms if before is None else max(now_ms, before.last_updated_ms + 1)
@@ -143,9 +143,9 @@ class IcebergTables:
         wanted = (UUID(hex=state.uuid), self._location(state), 2)
         if found != wanted:
             raise IdentityChanged(
-                f"table {state.name}: {key} is of table {found[0]} at {found[1]} (format {found[2]}), the root means "
-                f"{wanted[0]} at {wanted[1]} (format 2).",
-                hint="nothing was changed. Find out who wrote it: only tallystick may write these tables.",
+                f"table {state.name}, {key}: expected table {wanted[0]} at {wanted[1]} (format 2) as in the root, found "
+                f"{found[0]} at {found[1]} (format {found[2]}).",
+                hint="find out who wrote it: only tallystick may write these tables. Nothing was changed.",
             )
         return metadata
 
@@ -246,7 +246,9 @@ def load_metadata(io: StoreFileIO, key: str) -> TableMetadata:
     except (
         Exception
     ) as error:  # pydantic's, PyIceberg's and the JSON parser's errors have no common base class
-        raise corrupt(io.location(key), f"no Iceberg metadata ({type(error).__name__})") from error
+        raise corrupt(
+            io.location(key), f"expected Iceberg metadata ({type(error).__name__})"
+        ) from error
 
 
 def _evolution(metadata: TableMetadata, state: TableState) -> tuple[TableUpdate, ...]:

@@ -47,7 +47,7 @@ def column_statistics(
     )
     if footer.num_rows <= 0:
         raise _rejected(
-            f"{where}: the file holds no rows.", "upload no file for a task without rows."
+            f"{where}: expected rows, found none.", "do not upload a file for a task without rows."
         )
     by_name = {c.name: c for c in columns}
     places = [
@@ -77,14 +77,14 @@ def _of_column(
     found = [chunk.statistics for chunk in chunks]
     if any(s is None or not s.has_null_count for s in found):
         raise _rejected(
-            f"{where}: column {column.name!r} has no null count in the footer.",
+            f"{where}, column {column.name!r}: expected a null count in the footer, found none.",
             "write the file with statistics.",
         )
     nulls = sum(s.null_count for s in found)
     if nulls and column.required:
         raise _rejected(
-            f"{where}: required column {column.name!r} holds {nulls} nulls.",
-            "mend the transform, or declare the column required=False and clear `plan`.",
+            f"{where}, required column {column.name!r}: expected no nulls, found {nulls}.",
+            "correct the transform, or declare the column required=False and clear `plan`.",
         )
     lower, upper = _bounds(found, column.type)
     return ColumnStatistics(

@@ -240,7 +240,7 @@ CASES: dict[str, Case] = {
         run=lambda _: LogPlanner(
             KafkaSettings(bootstrap_servers=(f"127.0.0.1:{PORT}",), bootstrap_timeout_ms=300)
         ).__enter__(),
-        message=(f"Kafka at 127.0.0.1:{PORT} did not give its metadata", "ECONNREFUSED"),
+        message=(f"Kafka at 127.0.0.1:{PORT} did not return its metadata", "ECONNREFUSED"),
         hint="bootstrap_servers",
     ),
     "scratch_full": Case(
@@ -261,11 +261,11 @@ CASES: dict[str, Case] = {
     "output_unavailable": Case(
         run=silent_broker,
         message=("output feed of [2013-01-01T00:00:00.000Z", "topic feed of connection default"),
-        hint="the next try goes on where this one stood",
+        hint="the next try, which continues at this point",
     ),
     "output_busy": Case(
         run=held_folder,
-        message=("another process has held ", "output feed"),
+        message=("another process has locked ", "output feed"),
         hint="try again later",
     ),
     "superseded": Case(
@@ -340,13 +340,13 @@ CASES: dict[str, Case] = {
         message=(
             "memory://odd",
             "stale If-Match",
-            "expected 'refused: changed', answered 'applied'",
+            "expected 'refused: changed', found 'applied'",
         ),
         hint="Amazon S3",
     ),
     "root_vanished": Case(
         run=vanished,
-        message=("memory://memory/root.json is not there, but memory://memory/", " is."),
+        message=("memory://memory/root.json does not exist, but memory://memory/", " does."),
         hint="restore root.json from a bucket version",
     ),
     "corrupt": Case(

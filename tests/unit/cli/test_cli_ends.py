@@ -65,7 +65,7 @@ def test_the_spark_entry_exits_with_the_same_codes() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"{", "not canonical JSON"),
+        (b"{", "expected canonical JSON"),
         (b'{"format":"tallystick.root/9"}', "another version of tallystick"),
     ],
 )

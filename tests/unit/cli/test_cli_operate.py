@@ -109,7 +109,7 @@ def test_show_of_a_damaged_object_is_refused(lake: SmallLake) -> None:
 def test_probe_prints_each_step(lake: SmallLake) -> None:
     result = tally("probe", LAKE)
     assert result.exit_code == 0
-    assert "ok    create an object that is not there (If-None-Match: *)" in result.stdout
+    assert "ok    create an object that does not exist (If-None-Match: *)" in result.stdout
     assert "FAIL" not in result.stdout
     assert f"{LAKE} honours conditional writes." in result.stdout
     assert lake.keys(".probe/") == []
@@ -136,7 +136,7 @@ def test_probe_of_an_unfit_store_names_the_step_that_failed(
     assert result.exit_code == 77
     assert "ok    replace it by its ETag (If-Match)" in result.stdout
     assert "FAIL  replace it by the ETag it had before (stale If-Match)" in result.stdout
-    assert "answered  applied" in result.stdout
+    assert "found     applied" in result.stdout
     assert "does not honour conditional writes" in " ".join(result.stderr.split())
 
 
@@ -188,9 +188,9 @@ def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
         ),
         (["sql", "select 1", "--format", "xml"], "--format 'xml' is not allowed"),
         (["sql", "select nowhere from events"], "DuckDB refused the statement"),
-        (["sql", "select '{"], "not understood"),
-        (["sql", ""], "the statement is empty"),
-        (["sql", "drop table events"], "the statement is DROP"),
+        (["sql", "select '{"], "cannot be parsed"),
+        (["sql", ""], "found nothing"),
+        (["sql", "drop table events"], "found DROP"),
         (["tables", "--as-of", "99"], "has no version 99; it is at version"),
         (["show", "nowhere.json"], "'nowhere.json' is not the key of an object that can be shown"),
         (

@@ -96,7 +96,7 @@ def test_a_secret_file_is_accepted_if_it_is_ours_or_roots_and_closed_to_others(
         assert resolve(KafkaSettings, "main", environ=environ).sasl_plain_password == PASSWORD
         return
     message = (
-        "belongs to user 1001, we are 1000"
+        "expected owner 1000 \\(the user of this process\\) or root, found 1001"
         if owner == "another"
         else f"has mode {mode:04o}.*Next: chmod 06"
     )
@@ -122,7 +122,7 @@ def test_a_secret_file_that_is_no_text_or_too_large_is_refused(tmp_path: Path, b
     path = tmp_path / "main.json"
     path.write_bytes(body)
     path.chmod(0o600)
-    with pytest.raises(SettingsError, match=r"is not UTF-8|is larger than"):
+    with pytest.raises(SettingsError, match=r"is not UTF-8|expected at most"):
         resolve(KafkaSettings, "main", environ={"TALLYSTICK_SECRETS_DIR": str(tmp_path)})
 
 
@@ -130,7 +130,7 @@ def test_a_secret_file_that_is_no_text_or_too_large_is_refused(tmp_path: Path, b
     "name", ["", "A", "a.b", "../a", "a/b", "-a", "_a", "a b", "ä", "a" * 64, "a\n"]
 )
 def test_invalid_names_are_refused(name: str) -> None:
-    with pytest.raises(SettingsError, match="is not a connection name"):
+    with pytest.raises(SettingsError, match=r"connection name .* is not allowed"):
         check_connection_name(name)
 
 
@@ -158,18 +158,18 @@ def test_the_json_form_comes_back_the_same() -> None:
         ({"isolation_level": "read_uncommitted"}, "'isolation_level' is not a setting"),
         ({"group_id": "g"}, "'group_id' is not a setting"),
         ({"bootstrap_servers": ""}, "bootstrap_servers is missing or empty"),
-        ({"bootstrap_servers": "a"}, "'a', which is not host:port"),
-        ({"bootstrap_servers": "a:0"}, "'a:0', which is not"),
-        ({"bootstrap_servers": "a:99999"}, "which is not host:port"),
+        ({"bootstrap_servers": "a"}, "expected host:port, found 'a'"),
+        ({"bootstrap_servers": "a:0"}, "expected host:port, found 'a:0'"),
+        ({"bootstrap_servers": "a:99999"}, "expected host:port"),
         (
             {"bootstrap_servers": f"user:{PASSWORD}@a:1"},
             "an entry of bootstrap_servers is not host:port",
         ),
         ({"bootstrap_servers": 5}, "expected a string or a list of strings"),
         ({"bootstrap_servers": ["a:1", 5]}, "expected a string or a list of strings"),
-        ({"security_protocol": "TLS"}, "security_protocol 'TLS' is unknown"),
-        ({"sasl_mechanism": "GSSAPI"}, "sasl_mechanism 'GSSAPI' is not supported"),
-        ({"sasl_plain_username": ""}, "lacks sasl_plain_username or"),
+        ({"security_protocol": "TLS"}, "unknown security_protocol 'TLS'"),
+        ({"sasl_mechanism": "GSSAPI"}, "unsupported sasl_mechanism 'GSSAPI'"),
+        ({"sasl_plain_username": ""}, "without sasl_plain_username or"),
         (
             {"sasl_plain_password": 12345},
             "sasl_plain_password: expected a string, found an integer",
@@ -180,9 +180,9 @@ def test_the_json_form_comes_back_the_same() -> None:
         ),
         ({"security_protocol": "SASL_PLAINTEXT"}, "ssl_cafile has no effect"),
         ({"ssl_keyfile": "/k"}, "without ssl_certfile"),
-        ({"request_timeout_ms": 0}, "request_timeout_ms 0 is out of bounds"),
-        ({"empty_fetch_timeout_ms": 0}, "empty_fetch_timeout_ms 0 is out of bounds"),
-        ({"empty_fetch_timeout_ms": 3_600_001}, "use 1 to 3600000"),
+        ({"request_timeout_ms": 0}, "request_timeout_ms: expected .*, found 0"),
+        ({"empty_fetch_timeout_ms": 0}, "empty_fetch_timeout_ms: expected .*, found 0"),
+        ({"empty_fetch_timeout_ms": 3_600_001}, "expected 1 to 3600000"),
         ({"request_timeout_ms": True}, "request_timeout_ms: expected an integer, found a boolean"),
         (
             {"ssl_check_hostname": "false"},

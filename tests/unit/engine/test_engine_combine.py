@@ -125,7 +125,7 @@ def test_too_many_keys_for_the_driver_are_an_error_with_a_hint(
     declared = table("long", "sum")
     partials = PartialRows(declared)
     partials.add(rows(declared, *((f"key {n}", n) for n in range(1000))))
-    with pytest.raises(InvalidPipeline, match="has 1000 keys in one piece") as caught:
+    with pytest.raises(InvalidPipeline, match="for 1000 keys") as caught:
         partials.to_ipc()
     assert "coarser keys" in caught.value.hint
 
@@ -139,7 +139,7 @@ def test_too_many_keys_are_an_error_before_all_are_in_memory(
     declared = table("long", "sum")
     partials = PartialRows(declared)
     partials.add(rows(declared, *(("the same key", n) for n in range(100))))
-    with pytest.raises(InvalidPipeline, match="has 101 keys in one piece"):
+    with pytest.raises(InvalidPipeline, match="for 101 keys"):
         partials.add(rows(declared, *((f"key {n}", n) for n in range(100))))
 
 
@@ -149,7 +149,8 @@ def test_more_partial_rows_than_the_driver_accepts_are_an_error_that_names_the_s
     monkeypatch.setattr(combine, "PARTIALS_BYTES_MAX", 1000)
     combine.require_room([500, 0, 500])
     with pytest.raises(
-        InvalidPipeline, match="of 3 pieces have 1001 bytes, the driver takes 1000"
+        InvalidPipeline,
+        match="of 3 input splits have 1001 bytes, but the driver accepts at most 1000",
     ) as caught:
         combine.require_room([500, 1, 500])
     assert "records_per_task" in caught.value.hint

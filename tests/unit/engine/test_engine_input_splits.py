@@ -68,5 +68,5 @@ def test_splits_tile_the_readable_offsets(
 
 
 def test_an_empty_span_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no piece"):
+    with pytest.raises(ValueError, match="expected an input split"):
         InputSplit(index=0, topic="t", partition=0, span=OffsetRange(start=3, end=3))

@@ -119,10 +119,10 @@ def test_the_list_is_accepted_only_with_its_digest(landed: SimpleNamespace) -> N
     landed.store.create(found.key, body)
     digest = hashlib.sha256(body).hexdigest()
     assert read_landed(landed.store, found.key, sha256=digest) == found
-    with pytest.raises(Corrupt, match="has not the digest 00"):
+    with pytest.raises(Corrupt, match="expected digest 00"):
         read_landed(landed.store, found.key, sha256="0" * 64)
     other = keys.scratch_list(landed.work.plan.key, "try-2", "f" * 32)
-    with pytest.raises(Corrupt, match="is not there"):
+    with pytest.raises(Corrupt, match="found no object"):
         read_landed(landed.store, other, sha256=digest)
 
 
@@ -130,9 +130,9 @@ def test_a_landed_file_that_is_changed_or_gone_is_refused(landed: SimpleNamespac
     file = landed_of(landed.work, landed.results).files[0]
     stored = landed.store.get(file.key)
     landed.store.replace(file.key, stored.body, expected=stored.etag)
-    with pytest.raises(Corrupt, match="has the ETag"):
+    with pytest.raises(Corrupt, match="expected ETag"):
         list(read_records(landed.store, file, landed.work.pipeline))
     landed.store.delete([file.key])
-    with pytest.raises(Corrupt, match="is not there") as caught:
+    with pytest.raises(Corrupt, match="found no object") as caught:
         list(read_records(landed.store, file, landed.work.pipeline))
     assert "clear the stage task" in caught.value.hint

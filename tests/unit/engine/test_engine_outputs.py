@@ -103,13 +103,22 @@ def test_rows_of_an_adopted_topic_are_stored_with_its_name_in_the_ledger(
     [
         (
             events((0, 3), (0, 10)),
-            r"rows of events\[0\] at offsets 3 to 10, planned were \[0, 10\)",
+            r"rows of events\[0\] at the planned offsets \[0, 10\), found offsets 3 to 10",
         ),
         # Lost before the plan, so it could not be read.
-        (events((1, 6)), r"rows of events\[1\] at offsets 6 to 6, planned were \[7, 10\)"),
-        (events((2, 0)), r"rows of events\[2\] at offsets 0 to 0, planned were none there"),
-        (events((0, 1), topic="other"), r"rows of other\[0\] at offsets 1 to 1, planned were none"),
-        (events((0, 1)).drop_columns(["_offset"]), "lacks column '_offset'"),
+        (
+            events((1, 6)),
+            r"rows of events\[1\] at the planned offsets \[7, 10\), found offsets 6 to 6",
+        ),
+        (
+            events((2, 0)),
+            r"rows of events\[2\] at the planned offsets \(none\), found offsets 0 to 0",
+        ),
+        (
+            events((0, 1), topic="other"),
+            r"rows of other\[0\] at the planned offsets \(none\), found offsets 1 to 1",
+        ),
+        (events((0, 1)).drop_columns(["_offset"]), "expected column '_offset'"),
     ],
 )
 def test_rows_of_records_that_were_not_planned_are_refused(
@@ -145,12 +154,12 @@ def test_two_rows_of_one_key_are_refused(
     monkeypatch.setattr("tallystick.engine.outputs.coalesce", iter)
     with pytest.raises(InvalidPipeline) as caught:
         write_output(work, "shares", "00000", batches)
-    assert f"has 2 rows of the key {key}, where one belongs" in caught.value.message
+    assert f"found 2 rows of the key {key}" in caught.value.message
 
 
 def test_an_arrow_job_needs_a_combine_for_a_table_with_keys(work: Work) -> None:
     untouched: Any = None
-    with pytest.raises(InvalidPipeline, match="shares has keys but no combine") as caught:
+    with pytest.raises(InvalidPipeline, match="shares: expected combine for the keys") as caught:
         JobTransform(untouched, work.pipeline)
     assert "run_dataframe" in caught.value.hint
 

@@ -185,7 +185,7 @@ def test_more_values_than_a_report_can_list_are_refused_at_their_batch(
     assert "'events': one task" in refused.value.message
     assert "rows of 300 partition values (day(at)) so far" in refused.value.message
     assert "shorter intervals" in refused.value.hint
-    assert "a table in the lake keeps its own" in refused.value.hint
+    assert "a table in the lake keeps its partition_by" in refused.value.hint
     assert batches == [0, 100, 200]
     assert not list(work.store.list(""))
 
@@ -213,7 +213,7 @@ def test_files_of_all_tasks_together_are_refused_before_the_report_is_written(
     require_room(files, tasks=3, plan=work.plan, bytes_max=file_bytes(files))
     with pytest.raises(InvalidPipeline) as refused:
         require_room(files, tasks=3, plan=work.plan, bytes_max=file_bytes(files) - 1)
-    assert "table 'events' has 60 of 60 files, made by 3 task(s)" in refused.value.message
+    assert "table 'events' has 60 of 60 files, written by 3 task(s)" in refused.value.message
     for remedy in (
         "records_per_task (now 1000000)",
         "shorter intervals",

@@ -93,7 +93,7 @@ def test_both_kinds_of_job_warn_with_the_reasons_of_all_their_tasks(
     (warning,) = [record.getMessage() for record in caplog.records]
     assert "4 of 6 records are dead letters (67%): 3 type: field n, e.g. type: field n: " in warning
     assert "1 json, e.g. json: " in warning
-    assert "Does the declaration fit the topic" in warning
+    assert "Check that the declaration fits the topic" in warning
 
 
 def test_a_few_dead_letters_log_no_warning(

@@ -193,7 +193,10 @@ def test_a_plan_without_offsets_has_a_report_without_files(
     [
         (lambda results: results[:1], "[2, 4) has no result"),
         (lambda results: [*results, results[0]], "events[0] [0, 2) has two results"),
-        (lambda results: [*results, "foreign"], "[0, 4) was read and is no piece of this plan"),
+        (
+            lambda results: [*results, "foreign"],
+            "[0, 4) was read, but is not an input split of this plan",
+        ),
     ],
     ids=["missing", "doubled by speculation", "of another split"],
 )
@@ -238,10 +241,10 @@ def test_a_reader_whose_account_does_not_add_up_is_refused(
 ) -> None:
     work = make_work(kit.planned(0, 4))
     [split] = split_plan(work.plan, records_per_task=4)
-    with pytest.raises(ReportRejected, match="the account adds up to 5, the range holds 4"):
+    with pytest.raises(ReportRejected, match="expected an account of 4 offsets, found 5"):
         run_split(work, split, kit.FakeReading([kit.raw_batch(0, VALUES)], aborted=1))
     with pytest.raises(
-        ReportRejected, match="the reader gave 9 records, 3 became rows and 1 dead letters"
+        ReportRejected, match="the reader returned 9 records, 3 became rows and 1 dead letters"
     ):
         run_split(work, split, kit.FakeReading([kit.raw_batch(0, VALUES)], records=9))
 
@@ -324,7 +327,7 @@ def test_batches_are_joined_without_change(kit: SimpleNamespace) -> None:
 
 
 def test_an_unknown_table_in_the_plan_is_refused(make_work: MakeWork) -> None:
-    with pytest.raises(ReportRejected, match="does not know the table 'other'"):
+    with pytest.raises(ReportRejected, match="expected table 'other' of pipeline"):
         make_work().planned("other")
 
 

@@ -105,61 +105,64 @@ REFUSED = [
         raising,
         "job jobs/small.py, events[3] [5, 9), batch from offset 5: the transform raised KeyError: 'no seat'.",
     ),
-    (lambda r: r, "the transform returned Table, not a dict of tables by name"),
-    (lambda _: None, "the transform returned NoneType, not a dict of tables by name"),
+    (lambda r: r, "expected a dict of tables by name from the transform, found Table"),
+    (lambda _: None, "expected a dict of tables by name from the transform, found NoneType"),
     (
         lambda r: {"events": r},
-        "returned the tables events; declared are events, per_kind",
+        "expected the declared tables events, per_kind from the transform, found events",
     ),
-    (with_events(lambda _: [1]), "output 'events' is a list, not an Arrow table"),
+    (with_events(lambda _: [1]), "table 'events': expected an Arrow table, found list"),
     (
         with_events(lambda r: r.drop_columns(["n"])),
-        "table 'events' lacks column 'n', declared as int64",
+        "table 'events': expected column 'n' of type int64, found none",
     ),
-    (with_events(lambda r: r.drop_columns(["_offset"])), "table 'events' lacks column '_offset'"),
+    (
+        with_events(lambda r: r.drop_columns(["_offset"])),
+        "table 'events': expected column '_offset'",
+    ),
     (
         with_events(lambda r: r.append_column("more", pa.nulls(3))),
-        "table 'events' has a column 'more' that is not declared",
+        "table 'events': expected only declared columns, found 'more'",
     ),
     (
         with_events(lambda r: r.append_column("n", r.column("n"))),
-        "table 'events' has two columns of one name",
+        "table 'events': expected unique column names",
     ),
     (
         with_events(replaced("n", pa.array([1.0, 2.0, 3.0]))),
-        "table 'events', column 'n' is double, declared is int64",
+        "table 'events', column 'n': expected int64, found double",
     ),
     (
         with_events(replaced("n", pa.array([1, 2, 3], pa.uint64()))),
-        "column 'n' is uint64, declared is int64",
+        "column 'n': expected int64, found uint64",
     ),
     (
         with_events(replaced("n", pa.array([1, None, 3], pa.int64()))),
-        "column 'n': 1 nulls, and it is required",
+        "required column 'n': expected no nulls, found 1",
     ),
     (
         with_events(replaced("_timestamp", pa.array([10, 20, 30], pa.timestamp("us")))),
-        "column '_timestamp' is timestamp[us], declared is timestamp[us, tz=UTC]",
+        "column '_timestamp': expected timestamp[us, tz=UTC], found timestamp[us]",
     ),
     (
         with_events(replaced("_timestamp", pa.array([10, 21, 30], pa.timestamp("us", tz="UTC")))),
-        "column '_timestamp' is not that of the record at offset 7",
+        "column '_timestamp': expected that of the record at offset 7",
     ),
     (
         with_events(replaced("_offset", pa.array([5, 6, 8], pa.int64()))),
-        "column '_offset' holds 6, which is no record of this batch",
+        "column '_offset': expected the offset of a record of this batch, found 6",
     ),
     (
         with_events(replaced("_offset", pa.array([5, 7, 9], pa.int64()))),
-        "column '_offset' holds 9, which is no record of this batch",
+        "column '_offset': expected the offset of a record of this batch, found 9",
     ),
     (
         with_events(replaced("_kafka_partition", pa.array(np.zeros(3, np.int32)))),
-        "column '_kafka_partition' does not hold the records' own value",
+        "column '_kafka_partition': expected the records' own value",
     ),
     (
         with_events(replaced("_topic", pa.array(["events", "other", "events"]))),
-        "column '_topic' does not hold the records' own value",
+        "column '_topic': expected the records' own value",
     ),
 ]
 
@@ -211,7 +214,7 @@ def test_a_time_outside_the_calendar_is_refused_by_column_and_value(
         run(kit, returning(0, value, None), tables=only)
     assert "table 'events', column 'at': " + shown in refused.value.message
     assert "outside the years 1 to 9999" in refused.value.message
-    assert "Return null there" in refused.value.hint
+    assert "return null" in refused.value.hint
     last = 2_932_896 if kind == "date" else END_US - 1
     first = last - 3_652_058 if kind == "date" else FIRST_US
     assert run(kit, returning(first, last, None), tables=only)["events"].num_rows == 3

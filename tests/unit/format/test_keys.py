@@ -52,7 +52,7 @@ def test_only_utc_in_whole_milliseconds_is_an_instant(invalid: datetime) -> None
     "text", ["2013-01-01", "2013-01-01T00:00:00Z", "2013-13-01T00:00:00.000Z", ""]
 )
 def test_other_spellings_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no instant|does not match|unconverted|month"):
+    with pytest.raises(ValueError, match=r"expected an instant|does not match|unconverted|month"):
         keys.parse_instant(text)
 
 
@@ -131,7 +131,7 @@ def test_keys_of_every_kind_pass_their_checks() -> None:
     ],
 )
 def test_a_key_of_another_shape_is_refused(check: Any, key: str) -> None:
-    with pytest.raises(ValueError, match="is no"):
+    with pytest.raises(ValueError, match="expected"):
         check(key)
 
 
@@ -187,7 +187,7 @@ def test_the_key_of_a_call_note_contains_its_kind_and_number() -> None:
         lambda: keys.calls("feed", part, uuid(1), 5, 5),
         lambda: keys.calls("feed", "today", uuid(1), 0, 5),
     ):
-        with pytest.raises(ValueError, match="no"):
+        with pytest.raises(ValueError, match="expected"):
             wrong()
 
 
@@ -196,7 +196,7 @@ def test_keys_of_an_interval_contain_the_interval_and_the_plan() -> None:
     for key in (plan_key(0, 1), FILE_KEY, keys.scratch_list(plan_key(0, 1), "a1", uuid(1))):
         assert keys.interval_of(key) == (part, uuid(1))
     assert keys.interval_of(keys.report(at(0), at(1), "a1", uuid(2))) == (part, None)
-    with pytest.raises(ValueError, match="no interval"):
+    with pytest.raises(ValueError, match="an interval's object"):
         keys.interval_of("root.json")
 
 

@@ -64,19 +64,19 @@ def test_the_pieces_of_a_range_tile_it_in_any_order(cuts: list[int], rnd: object
 
 
 def test_tiling_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="nothing to tile"):
+    with pytest.raises(ValueError, match="expected at least one range"):
         tile([])
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 0), (2, 1), (0, 2**63)])
 def test_an_inverted_or_oversized_range_is_refused(start: int, end: int) -> None:
-    with pytest.raises(ValueError, match="no offset range"):
+    with pytest.raises(ValueError, match="expected an offset range"):
         OffsetRange(start=start, end=end)
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(-1, 0), (2**63, 0), (0, -2)])
 def test_an_impossible_position_is_refused(offset: int, epoch: int) -> None:
-    with pytest.raises(ValueError, match="is no"):
+    with pytest.raises(ValueError, match="expected"):
         Position(offset=offset, leader_epoch=epoch)
 
 
@@ -84,7 +84,7 @@ def test_a_coverage_built_by_hand_checks_itself() -> None:
     first, second = OffsetRange(start=0, end=2), OffsetRange(start=2, end=3)
     with pytest.raises(ValueError, match="touch or overlap"):
         Coverage((first, second))
-    with pytest.raises(ValueError, match="no empty range"):
+    with pytest.raises(ValueError, match="without empty ranges"):
         Coverage((OffsetRange(start=1, end=1),))
 
 

@@ -136,7 +136,7 @@ def refused(kind: type[StoredObject], value: Any, name: str) -> str:
     body = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
     with pytest.raises(Corrupt) as caught:
         kind.decode(body, where=name)
-    assert "another spelling" not in caught.value.message
+    assert "another encoding" not in caught.value.message
     return caught.value.message
 
 
@@ -303,9 +303,12 @@ def _twice(value: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     ("build", "why"),
     [
-        (lambda: Interval(start=at(1), end=at(1)), "is no interval"),
+        (lambda: Interval(start=at(1), end=at(1)), "expected an interval"),
         (lambda: Totals(records=-1), "negative"),
-        (lambda: RangeAccount(topic="t", partition=0, start=0, end=2, records=1), "adds up to 1"),
+        (
+            lambda: RangeAccount(topic="t", partition=0, start=0, end=2, records=1),
+            "expected an account of 2 offsets, found 1",
+        ),
         (lambda: RangeAccount(topic="t", partition=-1, start=0, end=0), "negative"),
         (
             lambda: RangeAccount(
@@ -320,8 +323,11 @@ def _twice(value: Any) -> tuple[Any, Any]:
         (lambda: Lineage(topic="t", partition=0, first=2, last=1), "lineage"),
         (lambda: replace(SAMPLE_FILE, rows=0), "bytes, rows"),
         (lambda: replace(SAMPLE_FILE, etag=""), "bytes, rows"),
-        (lambda: replace(SAMPLE_FILE, columns=_twice(SAMPLE_FILE.columns[0])), "two statistics"),
-        (lambda: replace(SAMPLE_REPORT, files=_twice(SAMPLE_FILE)), "listed twice"),
+        (
+            lambda: replace(SAMPLE_FILE, columns=_twice(SAMPLE_FILE.columns[0])),
+            "one statistic per column id",
+        ),
+        (lambda: replace(SAMPLE_REPORT, files=_twice(SAMPLE_FILE)), "found a file twice"),
         (
             lambda: PlannedRange(start=0, end=5, start_epoch=0, end_epoch=0, readable_from=6),
             "readable_from",
@@ -330,52 +336,64 @@ def _twice(value: Any) -> tuple[Any, Any]:
             lambda: PlannedTopic(name="t", topic_id="", cluster_id="c", compacted=False, ranges=()),
             "topic id",
         ),
-        (lambda: replace(SAMPLE_PLAN, key=plan_key(1, 2)), "not a key of"),
-        (lambda: replace(SAMPLE_PLAN, generation=0), "no generation"),
-        (lambda: replace(SAMPLE_PLAN, replaces="x"), "no plan's key"),
+        (lambda: replace(SAMPLE_PLAN, key=plan_key(1, 2)), "expected a key of"),
+        (lambda: replace(SAMPLE_PLAN, generation=0), "expected a generation"),
+        (lambda: replace(SAMPLE_PLAN, replaces="x"), "expected the key of a plan"),
         (
             lambda: replace(SAMPLE_PLAN, topics=_twice(SAMPLE_PLAN.topics[0])),
-            "topic is planned twice",
+            "found a topic twice",
         ),
         (
             lambda: replace(SAMPLE_PLAN, tables=_twice(SAMPLE_PLAN.tables[0])),
-            "table is planned twice",
+            "found a table twice",
         ),
-        (lambda: Granted(plan=plan_key(0, 1), request=request(), generation=0), "no generation"),
-        (lambda: replace(committed(0, 1), generation=0), "no generation"),
+        (
+            lambda: Granted(plan=plan_key(0, 1), request=request(), generation=0),
+            "expected a generation",
+        ),
+        (lambda: replace(committed(0, 1), generation=0), "expected a generation"),
         (
             lambda: Entry(interval=interval(0, 1), generation=1, granted=None, committed=None),
             "granted, committed",
         ),
-        (lambda: entry(0, 1, grant=granted(1, 2)), "of another interval"),
-        (lambda: replace(entry(0, 1, commit=committed(0, 1)), generation=0), "generation 1 of 0"),
-        (lambda: entry(0, 1, grant=granted(0, 1), served=(request(),) * 9), "more than 8"),
+        (lambda: entry(0, 1, grant=granted(1, 2)), "expected a plan of this interval"),
+        (
+            lambda: replace(entry(0, 1, commit=committed(0, 1)), generation=0),
+            "expected at most generation 0, found 1",
+        ),
+        (lambda: entry(0, 1, grant=granted(0, 1), served=(request(),) * 9), "expected at most 8"),
         (
             lambda: entry(0, 1, grant=granted(0, 1), outputs={"feed": OutputSlot(wanted=uuid(1))}),
-            "of what is not committed",
+            "the interval is not committed",
         ),
-        (lambda: Page(boundaries=()), "one at least"),
+        (lambda: Page(boundaries=()), "at least one boundary"),
         (lambda: replace(SAMPLE_PAGE, entries=SAMPLE_PAGE.entries[::-1]), "sorted"),
-        (lambda: replace(SAMPLE_PAGE, boundaries=SAMPLE_PAGE.boundaries[1:]), "begins at one of"),
-        (lambda: RootTopic(topic_id="t", cluster_id="c", origins=(-1,)), "origin is negative"),
-        (lambda: RootTable(uuid="x", metadata=None, columns=(), partition_by=()), "no uuid"),
+        (
+            lambda: replace(SAMPLE_PAGE, boundaries=SAMPLE_PAGE.boundaries[1:]),
+            "each entry beginning at one",
+        ),
+        (lambda: RootTopic(topic_id="t", cluster_id="c", origins=(-1,)), "found a negative origin"),
+        (
+            lambda: RootTable(uuid="x", metadata=None, columns=(), partition_by=()),
+            "expected a uuid",
+        ),
         (
             lambda: RootTable(
                 uuid=uuid(1), metadata=None, columns=_twice(COLUMNS[0]), partition_by=()
             ),
-            "share one",
+            "expected unique column",
         ),
-        (lambda: replace(SAMPLE_ROOT, version=0), "no version"),
-        (lambda: replace(SAMPLE_ROOT, record=keys.record(9, uuid(1))), "later than version"),
+        (lambda: replace(SAMPLE_ROOT, version=0), "expected a version"),
+        (lambda: replace(SAMPLE_ROOT, record=keys.record(9, uuid(1))), "or earlier, found"),
         (lambda: replace(SAMPLE_ROOT, pages=_twice(SAMPLE_ROOT.pages[0])), "sorted by time"),
         (
             lambda: replace(SAMPLE_WITH_OUTPUTS, pending=(keys.page(uuid(98)),)),
             "pages of the index",
         ),
-        (lambda: replace(SAMPLE_WITH_OUTPUTS, outputs={}), "there is no output"),
-        (lambda: replace(SAMPLE_RECORD, version=9), "no record of version"),
-        (lambda: replace(SAMPLE_RECORD, parent=SAMPLE_RECORD.key), "not earlier"),
-        (lambda: replace(SAMPLE_RECORD, intervals=()), "commits something"),
+        (lambda: replace(SAMPLE_WITH_OUTPUTS, outputs={}), "without an output"),
+        (lambda: replace(SAMPLE_RECORD, version=9), "expected the key of a record of version 9"),
+        (lambda: replace(SAMPLE_RECORD, parent=SAMPLE_RECORD.key), "expected a parent before"),
+        (lambda: replace(SAMPLE_RECORD, intervals=()), "commits an interval"),
     ],
 )
 def test_an_inconsistent_value_is_refused(build: Callable[[], object], why: str) -> None:

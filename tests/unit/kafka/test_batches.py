@@ -48,18 +48,16 @@ def test_records_of_each_codec_are_read(codec: str) -> None:
 
 def test_an_unknown_codec_is_refused_by_number() -> None:
     (read,) = walk(batch(Sent(), flags=6), place=PLACE)
-    with pytest.raises(
-        LogDamaged, match="compressed with codec number 6; this reader knows none, g"
-    ):
+    with pytest.raises(LogDamaged, match="expected one of the codecs none, g"):
         Scratch().records(read)
 
 
 @pytest.mark.parametrize(
     ("magic", "message"),
     [
-        (0, "format v0, from before Kafka 0.11"),
-        (1, "v1, from before"),
-        (3, "v3, which this reader"),
+        (0, "expected message format v2, found v0 from before Kafka 0.11"),
+        (1, "found v1 from before"),
+        (3, "found v3"),
     ],
 )
 def test_other_message_formats_are_refused_by_name(magic: int, message: str) -> None:
@@ -78,7 +76,7 @@ def test_a_flipped_bit_fails_the_checksum() -> None:
 def test_an_impossible_length_is_damage(length: int) -> None:
     raw = bytearray(batch(Sent()))
     struct.pack_into(">i", raw, 8, length)
-    with pytest.raises(LogDamaged, match=f"length field says {length}"):
+    with pytest.raises(LogDamaged, match=f"length field is {length}"):
         whole(bytes(raw))
 
 
@@ -88,8 +86,8 @@ def test_an_impossible_length_is_damage(length: int) -> None:
         (-1, 0, 1, "spans offsets -1"),
         (2**63 - 1, 0, 1, "spans offsets"),
         (0, -1, 0, "spans offsets 0 to 0 . -1"),
-        (0, 0, 2, "claims 2 records in 1 offsets"),
-        (0, 0, -1, "claims -1 records"),
+        (0, 0, 2, "expected at most 1 records for its offsets, found 2"),
+        (0, 0, -1, "found -1"),
     ],
 )
 def test_impossible_spans_are_damage(base: int, last_delta: int, count: int, message: str) -> None:
@@ -99,7 +97,7 @@ def test_impossible_spans_are_damage(base: int, last_delta: int, count: int, mes
 
 def test_more_records_than_bytes_is_damage_before_memory_is_allocated() -> None:
     (read,) = walk(batch(Sent(), last_delta=2**30, count=2**30), place=PLACE)
-    with pytest.raises(LogDamaged, match=r"1073741824 records in \d+ bytes cannot be"):
+    with pytest.raises(LogDamaged, match=r"1073741824 records do not fit into \d+ bytes"):
         Scratch().records(read)
 
 
@@ -107,7 +105,7 @@ def test_more_records_than_bytes_is_damage_before_memory_is_allocated() -> None:
 def test_a_decompression_bomb_is_refused_at_the_limit(codec: str) -> None:
     (read,) = walk(batch(body=bytes(4 << 20), codec=codec), place=PLACE)
     assert len(read.body) < 512 << 10
-    with pytest.raises(LogDamaged, match="broken, or hold more than 1048576 bytes"):
+    with pytest.raises(LogDamaged, match="broken, or expand to more than 1048576 bytes"):
         Scratch(bytes_max=1 << 20).records(read)
     assert len(Scratch(bytes_max=4 << 20).records(read)) == 4 << 20
 

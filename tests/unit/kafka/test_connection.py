@@ -135,7 +135,7 @@ def test_an_untrusted_certificate_is_a_settings_error(
     secured: tuple[str, Queue[bytes]],
 ) -> None:
     server, received = secured
-    with pytest.raises(SettingsError, match=r"certificate that does not verify.*ssl_cafile"):
+    with pytest.raises(SettingsError, match=r"certificate that cannot be verified.*ssl_cafile"):
         Connection(settings(server, {"security_protocol": "SSL"})).__enter__()
     assert received.empty()
 
@@ -149,7 +149,7 @@ def test_an_untrusted_certificate_is_a_settings_error(
         (35, SettingsError, r"h:1 is too old: .*topic 'a'.*3\.1 or newer"),
         (58, SettingsError, "refused to authenticate user 'me'.*sasl_plain_password"),
         (5, Retriable, "topic 'a'"),
-        (-1, KafkaUnavailable, "h:1 did not give an answer: .*topic 'a'.*bootstrap_servers"),
+        (-1, KafkaUnavailable, "h:1 did not return an answer: .*topic 'a'.*bootstrap_servers"),
     ],
 )
 def test_each_error_code_of_a_broker_has_an_error_with_a_hint(
@@ -207,7 +207,7 @@ def test_a_revoked_certificate_is_refused(
         "ssl_cafile": str(certificate),
         "ssl_crlfile": str(revoked),
     }
-    with pytest.raises(SettingsError, match=r"certificate that does not verify.*revoked"):
+    with pytest.raises(SettingsError, match=r"certificate that cannot be verified.*revoked"):
         Connection(settings(server, options)).__enter__()
     assert received.empty()
 

@@ -125,7 +125,7 @@ def test_negative_and_large_timestamps_are_unchanged() -> None:
 
 
 def test_columns_refuse_more_bytes_than_a_binary_column_can_address() -> None:
-    with pytest.raises(ValueError, match="beyond what a binary column"):
+    with pytest.raises(ValueError, match="do not fit the offsets of a binary column"):
         Columns(rows=1, bytes_room=2**31, headers=False)
 
 

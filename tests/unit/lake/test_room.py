@@ -19,7 +19,7 @@ from support.small_lake import NOW
 from tallystick.errors import SettingsError, Superseded
 from tallystick.format import keys
 from tallystick.lake import Lake
-from tallystick.lake.room import OLD, PAUSE_MAX_S, Asking, Giving
+from tallystick.lake.room import OLD, PAUSE_MAX_S, RoomGiver, RoomRequest
 from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.publish import publish
 from tallystick.outputs.port import Publication
@@ -199,7 +199,7 @@ def test_a_commit_during_the_backlogs_of_several_outputs_takes_at_most_twice_as_
     assert scene.commit_s(begins_s=0.3) <= 2 * undisturbed_s(scene.tables)
 
 
-@pytest.mark.parametrize("dropped", [(Giving, "before"), (Asking, "looked")])
+@pytest.mark.parametrize("dropped", [(RoomGiver, "before"), (RoomRequest, "after_read")])
 def test_without_room_the_same_commit_waits_for_the_backlog(dropped: tuple[type, str]) -> None:
     scene = Scene(tables=12)
     with patch.object(*dropped, lambda *_: None):
@@ -223,7 +223,7 @@ def test_the_marker_is_deleted_after_a_commit_that_is_refused() -> None:
     def taken_over(snapshot: Any) -> Any:
         raise Superseded("taken over meanwhile.", hint="nothing.")
 
-    asking = Asking(store=scene.small.store, runtime=scene.small.runtime, after_losses=0)
+    asking = RoomRequest(store=scene.small.store, runtime=scene.small.runtime, after_losses=0)
     with pytest.raises(Superseded):
         scene.small.lake.swap(taken_over, turn=asking)
     assert scene.small.keys(keys.PROBE_PREFIX) == []

@@ -112,7 +112,7 @@ def test_an_outcome_that_is_unknown_at_the_deadline_is_raised_and_nothing_is_del
     small, clock = committed_lake(), Clock()
     before = small.keys("")
     faulty = FaultyStore(small.store, at_root(Fault.DROP, *(Fault.UNAVAILABLE,) * 500))
-    with pytest.raises(OutcomeUnknown, match=r"has no certain outcome after \d+ tries"):
+    with pytest.raises(OutcomeUnknown, match=r"is unknown after \d+ tries"):
         lake_over(small, faulty, clock).swap(once)
     assert clock.now_s >= UNKNOWN_S
     assert set(before) <= set(small.keys(""))
@@ -150,7 +150,7 @@ def test_an_object_that_is_too_large_to_be_read_is_not_written(
     monkeypatch.setattr("tallystick.lake.lake.BODY_BYTES_MAX", 1000)
     key = keys.plan(days(1, 2).start, days(1, 2).end, small.runtime.uuid())
     small.lake.put_new(key, b"x" * 1000)
-    with pytest.raises(InvalidRequest, match=r"would have 1001 bytes; more than 1000"):
+    with pytest.raises(InvalidRequest, match=r"expected at most 1000 bytes, found 1001"):
         small.lake.put_new(key.replace("plans", "other"), b"x" * 1001)
     assert canonical.BODY_BYTES_MAX == 64 << 20
 
@@ -177,6 +177,6 @@ class Denying(MemoryStore):
 def test_a_store_that_contradicts_itself_ends_as_outcome_unknown() -> None:
     clock = Clock()
     lake = lake_over(SmallLake(), Denying(), clock)
-    with pytest.raises(OutcomeUnknown, match="and then finds none"):
+    with pytest.raises(OutcomeUnknown, match="but a read found none"):
         lake.put_new(keys.page("0" * 32), b"{}")
     assert clock.now_s >= UNKNOWN_S

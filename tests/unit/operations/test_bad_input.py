@@ -193,8 +193,8 @@ def test_a_missing_topic_leaves_the_lake_unchanged(small: SmallLake) -> None:
         ({"from": "2013-01-02", "to": "2013-01-02"}, "is not before"),
         ({"from": "yesterday", "to": "2013-01-02"}, "from='yesterday' is not a date"),
         ({"from": 7, "to": "2013-01-02"}, "from=7 is not a date"),
-        ({"from": "0001-01-01", "to": "2013-01-02"}, "before 1970"),
-        ({"from": "1969-12-31T23:59:59Z", "to": "2013-01-02"}, "before 1970"),
+        ({"from": "0001-01-01", "to": "2013-01-02"}, "expected 1970 or later"),
+        ({"from": "1969-12-31T23:59:59Z", "to": "2013-01-02"}, "expected 1970 or later"),
         ({"from": "2013-01-01", "to": "9999-12-31T23:59:59-05:00"}, "is not a date"),
         ({"from": "2013-01-01T00:00:00.000001", "to": "2013-01-02"}, "finer than a millisecond"),
     ],
@@ -315,7 +315,7 @@ def changed(small: SmallLake, **table: Any) -> Pipeline:
                     Column("x", "int"),
                 ]
             },
-            ("'x' is new to a table with rows", "required=False"),
+            ("'x' is new in a table with rows", "required=False"),
         ),
         ({"partition_by": ["kind"]}, ("partitioning by none as in the lake", "found kind in")),
     ],
@@ -364,7 +364,7 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
         (lambda: Table("Bad/Name", columns=[Column("a", "int")]), "'Bad/Name'"),
         (lambda: Table("dead_letters", columns=[Column("a", "int")]), "dead_letters"),
         (lambda: Table("t", columns=[]), "no columns"),
-        (lambda: Table("t", columns=[Column("a", "int"), Column("A", "int")]), "'a' stands twice"),
+        (lambda: Table("t", columns=[Column("a", "int"), Column("A", "int")]), "found 'a' twice"),
         (lambda: Table("t", columns=[Column("_a", "int")]), "begins with an underscore"),
         (
             lambda: Table("t", columns=[Column("a", "int")], partition_by=["day(a)"]),
@@ -375,7 +375,10 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
             lambda: Table("t", columns=[Column("a", "int")], partition_by=["bucket(3, a)"]),
             "is not known",
         ),
-        (lambda: Table("t", columns=[Column("a", "int")], partition_by=["a", "a"]), "stands twice"),
+        (
+            lambda: Table("t", columns=[Column("a", "int")], partition_by=["a", "a"]),
+            "expected each partition rule once",
+        ),
         (
             lambda: Table(
                 "t", columns=[Column("x", "date"), Column("x_day", "int")], partition_by=["day(x)"]
@@ -384,7 +387,7 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
         ),
         (
             lambda: Table("t", columns=[Column("a", "int")], keys=["b"]),
-            "keys name 'b', which is no",
+            "expected keys to be columns, found 'b'",
         ),
         (lambda: Table("t", columns=[Column("a", "int")], keys=["a", "a"]), "name a column twice"),
         (lambda: Table("t", columns=[Column("a", "int")], combine={"a": "sum"}), "each once"),
@@ -404,15 +407,15 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
                 keys=["k", "k"],
                 combine={"s": "sum"},
             ),
-            "keys k, k name a column twice",
+            "expected each key once, found k, k",
         ),
         (
             lambda: Table("t", columns=[Column("kind", "int")], keys="kind"),
-            "table t: keys is the text 'kind', where a list belongs",
+            "table t: keys: expected a list, found the string 'kind'",
         ),
         (
             lambda: Table("t", columns=[Column("at", "date")], partition_by="day(at)"),
-            "partition_by is the text 'day(at)', where a list belongs",
+            "partition_by: expected a list, found the string 'day(at)'",
         ),
         (lambda: Table(None, columns=[Column("a", "int")]), "table name None is not allowed"),  # type: ignore[arg-type]
         (lambda: Column("a", "varchar"), "'varchar'"),
@@ -436,18 +439,21 @@ def test_an_invalid_declaration_is_refused_at_once(build: Any, part: str) -> Non
     [
         ({"name": "../x"}, "'../x'"),
         ({"topics": ["a b"]}, "'a b'"),
-        ({"topics": "flights"}, "topics is the text 'flights', where a list belongs"),
-        ({"begin": day(1).replace(tzinfo=None)}, "begin: 2013-01-01T00:00:00 is not in UTC"),
-        ({"topics": ["a", "a"]}, "topic twice"),
-        ({"topics": []}, "lacks topics"),
+        ({"topics": "flights"}, "topics: expected a list, found the string 'flights'"),
+        (
+            {"begin": day(1).replace(tzinfo=None)},
+            "begin: expected an instant in UTC, found 2013-01-01T00:00:00",
+        ),
+        ({"topics": ["a", "a"]}, "expected each topic once"),
+        ({"topics": []}, "at least one topic and one table"),
         ({"warehouse": "/lake"}, "'/lake'"),
-        ({"job": "/etc/passwd"}, "no path inside"),
-        ({"job": "../x.py"}, "no path inside"),
+        ({"job": "/etc/passwd"}, "path inside the project"),
+        ({"job": "../x.py"}, "path inside the project"),
         ({"lateness": timedelta(seconds=-1)}, "out of range"),
         ({"lateness": timedelta(days=31, seconds=1)}, "from 0 to 31 days"),
         ({"kafka": "A B"}, "connection name"),
         ({"begin": day(1).replace(microsecond=1)}, "millisecond"),
-        ({"begin": day(1).replace(year=1969)}, "before 1970"),
+        ({"begin": day(1).replace(year=1969)}, "expected 1970 or later"),
     ],
 )
 def test_an_invalid_pipeline_is_refused_at_once(more: dict[str, Any], part: str) -> None:
@@ -475,7 +481,7 @@ def test_a_root_that_vanished_is_never_created_again(small: SmallLake) -> None:
     refused(
         RootVanished,
         small,
-        "root.json is not there, but",
+        "root.json does not exist, but",
         "restore",
         run=lambda: small.plan(days(2, 3)),
     )
@@ -505,7 +511,7 @@ def test_a_root_of_unknown_form_is_refused_and_left_unchanged(
 
 def test_a_root_that_is_not_json_is_refused_and_left_unchanged(small: SmallLake) -> None:
     small.overwrite(keys.ROOT, b"<html>")
-    refused(Corrupt, small, "not canonical JSON", run=lambda: small.plan(days(2, 3)))
+    refused(Corrupt, small, "expected canonical JSON", run=lambda: small.plan(days(2, 3)))
 
 
 def test_a_missing_page_is_named(small: SmallLake) -> None:

@@ -66,10 +66,10 @@ READERS: dict[str, tuple[Callable[[Staged], str], Callable[[Staged], object]]] =
 @pytest.mark.parametrize(
     ("damage", "problem"),
     [
-        (b"", "not canonical JSON"),
-        (b"{", "not canonical JSON"),
-        (b"<html>", "not canonical JSON"),
-        (b"[]", "not a JSON object"),
+        (b"", "expected canonical JSON"),
+        (b"{", "expected canonical JSON"),
+        (b"<html>", "expected canonical JSON"),
+        (b"[]", "expected a JSON object"),
         (b'{"format":"tallystick.newer/9"}', "tallystick.newer/9"),
         (lambda value: value.update(surprise=1), "unknown field 'surprise'"),
         (
@@ -103,14 +103,19 @@ def test_a_copied_object_is_detected_by_the_key_that_it_contains(staged: Staged)
     found = staged.small.store.get(staged.plan)
     assert found is not None
     staged.small.store.create(other, found.body)
-    with pytest.raises(Corrupt, match=f"{other} calls itself {staged.plan}.*remove the copy"):
+    with pytest.raises(
+        Corrupt, match=f"{other}: expected its own key inside, found {staged.plan}.*remove the copy"
+    ):
         staged.small.lake.plan(other)
 
 
 def test_a_fresh_key_with_other_content_is_refused(staged: Staged) -> None:
     key = keys.plan(DAY_2.start, DAY_2.end, "f" * 32)
     staged.small.store.create(key, b"theirs")
-    with pytest.raises(Corrupt, match=f"{key} was written by someone else.*nobody copies objects"):
+    with pytest.raises(
+        Corrupt,
+        match=f"{key}: expected a new key, found an object of another writer.*no process copies objects",
+    ):
         staged.small.lake.put_new(key, b"ours")
     found = staged.small.store.get(key)
     assert found is not None
@@ -127,7 +132,7 @@ def test_a_root_deleted_between_read_and_swap_is_not_created_again(staged: Stage
             tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=ledger, value=None
         )
 
-    with pytest.raises(RootVanished, match=r"root\.json was there and is gone.*bucket version"):
+    with pytest.raises(RootVanished, match=r"root\.json existed and is gone.*bucket version"):
         small.lake.swap(step)
     assert small.store.get(keys.ROOT) is None
 
@@ -144,7 +149,7 @@ def test_a_swap_that_finds_the_root_missing_raises_root_vanished(staged: Staged)
 
     store: Any = Missing()
     lake = Lake(store, small.runtime, proven=True)
-    with pytest.raises(RootVanished, match=r"root\.json was there and is gone"):
+    with pytest.raises(RootVanished, match=r"root\.json existed and is gone"):
         commit(lake, small.tables, plan_key=staged.plan, report_key=staged.report)
 
 
@@ -191,5 +196,5 @@ def test_a_plan_of_a_newer_version_names_both_formats() -> None:
     spec = pipeline("memory://lake").to_spec() | {"format": "tallystick.pipeline/9"}
     with pytest.raises(InvalidPipeline) as caught:
         pipeline_from_spec(spec, where="plans/x spec")
-    assert "'tallystick.pipeline/9', this version reads 'tallystick.pipeline/" in str(caught.value)
-    assert "clear the plan task" in caught.value.hint
+    assert "found 'tallystick.pipeline/9'" in str(caught.value)
+    assert "clear task `plan`" in caught.value.hint

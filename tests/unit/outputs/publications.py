@@ -46,9 +46,8 @@ def in_the_year_10000(**more: list[str]) -> Publication:
 
 
 IN_THE_YEAR_10000 = (
-    "output feed of [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z), generation 1: row 1 (k='b') has "
-    "253402300800000000 microseconds since 1970 in its column 'at': outside the years 1 to 9999, which receivers can "
-    "read."
+    "output feed of [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z), generation 1: row 1 (k='b'), column "
+    "'at': expected the years 1 to 9999, which receivers can read, found 253402300800000000 microseconds since 1970."
 )
 
 

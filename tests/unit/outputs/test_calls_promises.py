@@ -191,7 +191,7 @@ def test_a_mailer_killed_at_any_step_doubles_at_most_the_e_mail_in_doubt(
             output = mail(port, FolderStore(tmp_path), in_doubt="hold")
             publish(output, publication(ROWS), resumed=True)
         except OutputRefused as error:
-            in_doubt = "nobody noted the server's answer" in error.message
+            in_doubt = "the server's answer was not noted" in error.message
         assert len(post.to) == len(set(post.to)), "an e-mail that is held is never sent twice"
         assert in_doubt == ((step, nth) in IN_DOUBT)
         publish(mail(port, FolderStore(tmp_path)), publication(ROWS), resumed=True)
@@ -291,7 +291,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, Callable[[], None]]] = {
     ),
     "a failed note is not retried": (
         call_log,
-        "_insist",
+        "_create_with_retry",
         call_log._create,
         claims.a_store_outage_leaves_no_doubt,
     ),

@@ -76,18 +76,22 @@ def test_a_null_is_an_empty_text() -> None:
 @pytest.mark.parametrize(
     ("row", "options", "message"),
     [
-        (ANN | {"to": None}, {}, "row 1 (k='a') has no value in column 'to'"),
-        (ANN | {"to": "ann"}, {}, "no plain address"),
-        (ANN | {"to": "a@x.org, b@x.org"}, {}, "no plain address"),
-        (ANN | {"to": "a@x.org\r\nBcc: b@x.org"}, {}, "no plain address"),
-        (ANN | {"to": "Ann <a@x.org>"}, {}, "no plain address"),
-        (ANN | {"k": "a\r\nBcc: b@x.org"}, {}, "a subject with a line's end"),
-        (ANN | {"k": "a\nb"}, {}, "a subject with a line's end"),
-        (ANN | {"k": "a\x85b"}, {}, "a subject with a line's end"),
-        (ANN | {"k": "a" * 2000}, {}, "more than 900 signs"),
-        (ANN, {"body": "{name}"}, "has no column 'name', which the body wants"),
-        (ANN | {"k": None}, {}, "row 1 has no value in its key column 'k'"),
-        (ANN | {"k": "first"}, {}, "rows 0 and 1 have one key (k='first')"),
+        (
+            ANN | {"to": None},
+            {},
+            "row 1 (k='a'): expected one plain ASCII address in column 'to', found null",
+        ),
+        (ANN | {"to": "ann"}, {}, "expected one plain ASCII address"),
+        (ANN | {"to": "a@x.org, b@x.org"}, {}, "expected one plain ASCII address"),
+        (ANN | {"to": "a@x.org\r\nBcc: b@x.org"}, {}, "expected one plain ASCII address"),
+        (ANN | {"to": "Ann <a@x.org>"}, {}, "expected one plain ASCII address"),
+        (ANN | {"k": "a\r\nBcc: b@x.org"}, {}, "expected a subject of at most"),
+        (ANN | {"k": "a\nb"}, {}, "expected a subject of at most"),
+        (ANN | {"k": "a\x85b"}, {}, "expected a subject of at most"),
+        (ANN | {"k": "a" * 2000}, {}, "at most 900 characters"),
+        (ANN, {"body": "{name}"}, "expected column 'name' for the body, found none"),
+        (ANN | {"k": None}, {}, "row 1: expected a value in key column 'k', found null"),
+        (ANN | {"k": "first"}, {}, "found rows 0 and 1 with the key (k='first')"),
     ],
 )
 def test_a_row_without_a_valid_e_mail_is_refused_before_any_is_sent(
@@ -142,15 +146,15 @@ def test_any_other_address_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"subject": "a\nb"}, "a subject of several lines"),
-        ({"subject": "{k"}, "cannot be read"),
-        ({"body": "{k.__class__}"}, "'k.__class__' in braces"),
-        ({"body": "{k!r}"}, "'k' in braces"),
-        ({"body": "{}"}, "'' in braces"),
-        ({"sender": "Shop <a@b>"}, "the sender of output feed"),
+        ({"subject": "a\nb"}, "expected a subject of one line"),
+        ({"subject": "{k"}, "cannot be parsed"),
+        ({"body": "{k.__class__}"}, "found 'k.__class__'"),
+        ({"body": "{k!r}"}, "found 'k'"),
+        ({"body": "{}"}, "found ''"),
+        ({"sender": "Shop <a@b>"}, "expected an e-mail address as sender"),
         ({"replaced": "correct"}, "replaced='correct'"),
         ({"in_doubt": "ask"}, "in_doubt='ask'"),
-        ({"key": ["k", "k"]}, "the key of output feed"),
+        ({"key": ["k", "k"]}, "expected a list of columns, each once, as key"),
     ],
 )
 def test_an_invalid_e_mail_declaration_is_refused(options: dict[str, Any], message: str) -> None:
@@ -229,7 +233,7 @@ def test_a_server_that_never_answers_leaves_the_e_mail_in_doubt() -> None:
     silence = threading.Event()
     post, notes = Post(step=lambda _: silence.wait(60) and None), store()
     with mail_server(post) as port:
-        with pytest.raises(OutputRefused, match="nobody noted the server's answer"):
+        with pytest.raises(OutputRefused, match="the server's answer was not noted"):
             publish(mail(port, notes, in_doubt="hold", timeout_s=1), publication(ROWS))
         silence.set()
     assert len(list(notes.list(""))) == 1
@@ -293,7 +297,7 @@ def test_a_server_without_tls_gets_nothing_if_tls_is_required() -> None:
     post = Post()
     with (
         mail_server(post) as port,
-        pytest.raises(SettingsError, match="lacks what security='starttls'"),
+        pytest.raises(SettingsError, match="does not support security='starttls'"),
     ):
         publish(connected(SmtpSettings(host="127.0.0.1", port=port)), publication([ANN]))
     assert post.taken == []
@@ -302,8 +306,8 @@ def test_a_server_without_tls_gets_nothing_if_tls_is_required() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "host is no host"),
-        ({"host": f"me:{SECRET}@a"}, "host is no host"),
+        ({}, "host is not a host name"),
+        ({"host": f"me:{SECRET}@a"}, "host is not a host name"),
         ({"host": "a", "security": "ssl"}, "security 'ssl' is unknown"),
         ({"host": "a", "port": 70000}, "port 70000"),
         ({"host": "a", "username": "me"}, "one of username and password"),

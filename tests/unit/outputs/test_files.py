@@ -224,7 +224,7 @@ def test_a_full_disk_can_be_retried_and_other_errors_need_a_fix(
 
 def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SettingsError, match=r"output feed: .*cannot be made: Not a directory"):
+    with pytest.raises(SettingsError, match=r"output feed: .*cannot be created: Not a directory"):
         folder(tmp_path / "file" / "sub").begin(SCOPE)
 
 
@@ -375,7 +375,7 @@ def test_a_folder_of_another_output_is_refused_and_both_are_named(
         f"{owner_note(tmp_path)} says."
     )
     assert caught.value.hint.startswith(
-        "declare another folder; or, where that output is no more, remove the file."
+        "declare another folder; or remove that file, if the other output is retired."
     )
     assert owner_note(tmp_path).read_bytes() == note
     assert visible(tmp_path) == {FILE: OLD}
@@ -435,9 +435,9 @@ def test_a_process_that_dies_while_taking_a_folder_leaves_it_free_or_taken(
     ("note", "reason"),
     [
         ("", "Expecting value"),
-        ("[]", "it is no JSON object"),
-        ("{}", "its format is None, this version reads 'tallystick.folder/1'"),
-        ('{"format": "tallystick.folder/2"}', "its format is 'tallystick.folder/2', this version"),
+        ("[]", "expected a JSON object"),
+        ("{}", "expected format 'tallystick.folder/1', found None"),
+        ('{"format": "tallystick.folder/2"}', "found 'tallystick.folder/2'"),
         ('{"format": "tallystick.folder/1", "lake": "a"}', "missing 2 required"),
         (
             '{"format": "tallystick.folder/1", "lake": 1, "pipeline": "p", "output": "o"}',
@@ -450,7 +450,7 @@ def test_an_owner_note_that_cannot_be_read_is_refused(
 ) -> None:
     folder(tmp_path).begin(SCOPE)
     owner_note(tmp_path).write_text(note)
-    with pytest.raises(Corrupt, match="does not say whose the folder is") as caught:
+    with pytest.raises(Corrupt, match="does not name the owner of the folder") as caught:
         folder(tmp_path).begin(SCOPE)
     assert reason in caught.value.message
     assert f"remove {owner_note(tmp_path)}" in caught.value.hint

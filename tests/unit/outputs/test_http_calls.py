@@ -153,17 +153,17 @@ def test_a_note_contains_no_value_of_a_row() -> None:
 MEANINGS = [
     ("400", OutputRefused, "answered 400"),
     ("404", OutputRefused, "answered 404"),
-    ("401", OutputRefused, "check what connection default may do there"),
+    ("401", OutputRefused, "check the rights of connection default at the receiver"),
     ("422", OutputRefused, "with another body"),
     ("302", OutputRefused, "redirects are not followed"),
     ("304", OutputRefused, "redirects are not followed"),
-    ("409", OutputBusy, "another call with this key is under way"),
+    ("409", OutputBusy, "another call with this key is in progress"),
     ("408", OutputUnavailable, "answered 408"),
     ("429", OutputUnavailable, "answered 429"),
     ("500", OutputUnavailable, "answered 500"),
     ("503", OutputUnavailable, "answered 503"),
-    ("drop", OutputUnavailable, "ended before its answer; it may have acted"),
-    ("garbage", OutputUnavailable, "ended before its answer; it may have acted"),
+    ("drop", OutputUnavailable, "ended before the answer; the call may have taken effect"),
+    ("garbage", OutputUnavailable, "ended before the answer; the call may have taken effect"),
 ]
 
 
@@ -254,7 +254,9 @@ def test_an_unreachable_or_silent_receiver_is_retried_later() -> None:
         output = http(
             f"http://127.0.0.1:{silent.getsockname()[1]}", store(), timeout_s=1, patience_s=0.0
         )
-        with pytest.raises(OutputUnavailable, match="nothing came within 1 s; it may have acted"):
+        with pytest.raises(
+            OutputUnavailable, match="no answer within 1 s; the call may have taken effect"
+        ):
             publish(output, publication(ROWS))
 
 
@@ -363,7 +365,7 @@ def test_calls_per_s_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
             [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}],
             "rows 0 and 2 have one key (k='a')",
         ),
-        ([{"n": 1}], "its key column 'k' is no column of the table"),
+        ([{"n": 1}], "key column 'k' is not a column of the table"),
     ],
 )
 def test_a_key_that_is_null_or_doubled_is_refused_before_anything_is_sent(
@@ -397,7 +399,7 @@ def test_a_time_that_no_receiver_can_read_is_refused_before_anything_is_sent() -
         ({"url": "https://a:x/b"}, "neither http"),
         ({"method": "GET"}, "method='GET'"),
         ({"replaced": "compensate"}, "replaced='compensate'"),
-        ({"key": ["k"]}, "replaced='correct' would call again"),
+        ({"key": ["k"]}, "expected replaced='once' or 'refuse'"),
         ({"key": "k"}, "the key of output feed is 'k'"),
         ({"concurrency": 0}, "concurrency 0"),
         ({"calls_per_s": 0}, "calls_per_s 0"),
@@ -458,6 +460,6 @@ def test_a_note_with_an_unknown_outcome_is_read_back(
     with receiver(endpoint) as url:
         publish(http(url, notes, **BY_KEY), publication(ROWS))
         notes.applies = False
-        with pytest.raises(OutcomeUnknown, match="has no certain outcome after"):
+        with pytest.raises(OutcomeUnknown, match="is unknown after"):
             publish(http(url, notes, **BY_KEY), publication([{"k": "x"}], plan=2, first=2))
     assert acted(endpoint) == sorted(row["k"] for row in ROWS)

@@ -12,7 +12,7 @@ from tallystick.outputs.kafka.topic import KafkaTopic
 
 RIGHTS = (
     "allow Write and Read on the topic, Write on the transactional id, and Read on the group; "
-    "docs/reference/outputs.md says how the last two are named."
+    "docs/reference/outputs.md has the names of the last two."
 )
 
 
@@ -34,7 +34,7 @@ def test_an_error_of_the_broker_has_a_hint_with_the_fix(
 ) -> None:
     settings = KafkaSettings(bootstrap_servers=("a:1",))
     feed = KafkaTopic(KafkaOutput(name="feed", table="events", topic="feed"), lambda: settings)
-    with pytest.raises(kind) as caught, feed._told("output feed"):
+    with pytest.raises(kind) as caught, feed._translated("output feed"):
         raise error
     assert caught.value.message.startswith("output feed: topic feed of connection default")
     assert caught.value.hint == hint

@@ -16,7 +16,7 @@ from tallystick.connections.settings import Settings
 from tallystick.errors import InvalidPipeline, SettingsError
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.postgres import PostgresOutput
-from tallystick.outputs.postgres.session import in_words
+from tallystick.outputs.postgres.session import error_of
 from tallystick.outputs.postgres.table import PostgresTable, history_of, owner_of
 from tallystick.pipeline.outputs import planned
 from tallystick.store.memory import MemoryStore
@@ -47,10 +47,10 @@ def test_a_declaration_names_its_target_without_secrets() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"into": "events"}, "output feed: into='events' is no schema and table"),
-        ({"into": 'public."a"'}, "is no schema and table"),
-        ({"into": "a.b.c"}, "is no schema and table"),
-        ({"into": "public." + "a" * 64}, "is no schema and table"),
+        ({"into": "events"}, "output feed: expected into='schema.table', found 'events'"),
+        ({"into": 'public."a"'}, "expected into='schema.table'"),
+        ({"into": "a.b.c"}, "expected into='schema.table'"),
+        ({"into": "public." + "a" * 64}, "expected into='schema.table'"),
         ({"key": []}, r"output feed: its key \(\) names no column"),
         ({"key": ["k", "k"]}, r"output feed: its key \(k, k\) names a column twice"),
         ({"key": "k"}, "the key of output feed is the text 'k', where a list belongs"),
@@ -165,18 +165,21 @@ def test_an_undefined_connection_is_refused_with_the_places_that_were_read() -> 
         ("{", "the value is not a JSON object"),
         ('{"host": "a", "host": "b"}', "with each key once"),
         ('{"dbname": "d", "user": "u"}', "host is missing or empty"),
-        (SETTINGS.replace('"db"', f'"postgres://u:{CANARY}@db"'), "host is not a host's name"),
+        (SETTINGS.replace('"db"', f'"postgres://u:{CANARY}@db"'), "host is not a host name"),
         (SETTINGS.replace("password", "options"), "'options' is not a setting"),
         (
             SETTINGS.replace('"host"', '"port": "5432", "host"'),
             "port: expected an integer, found a string",
         ),
-        (SETTINGS.replace('"host"', '"port": 70000, "host"'), "port 70000 is out of bounds"),
+        (
+            SETTINGS.replace('"host"', '"port": 70000, "host"'),
+            "port: expected 1 to 65535, found 70000",
+        ),
         (SETTINGS.replace('"host"', '"sslmode": "yes", "host"'), "sslmode 'yes' is unknown"),
         (SETTINGS.replace('"host"', '"sslkey": "k", "host"'), "given without sslcert"),
         (
             SETTINGS.replace('"host"', '"lock_timeout_s": 0, "host"'),
-            "lock_timeout_s 0 is out of bounds",
+            "lock_timeout_s: expected 1 to",
         ),
     ],
 )
@@ -194,5 +197,5 @@ def test_neither_settings_nor_messages_show_a_password() -> None:
     settings = PostgresSettings(host="h", dbname="d", user="u", password=CANARY)
     assert "canary" not in repr(settings)
     error = psycopg.OperationalError(f"server error {CANARY}\nin two lines")
-    shown = in_words("output feed", "table", error, settings.secrets())
+    shown = error_of("output feed", "table", error, settings.secrets())
     assert shown.message == "output feed: table: server error *** in two lines."

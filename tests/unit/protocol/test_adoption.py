@@ -18,16 +18,16 @@ from tallystick.protocol.adoption import (
     Adopt,
     AlreadyRead,
     EndsTooEarly,
+    InvalidEnds,
     LastCopy,
     NothingRead,
-    OddEnds,
     ReadBefore,
     SameTopic,
     Unsplit,
     cuts,
     decide_adoption,
     last_copy,
-    settled,
+    positions_without_log,
 )
 from tallystick.protocol.ledger import Ledger
 from unit.format.samples import SAMPLE_ADOPTED, SAMPLE_PLAN, SAMPLE_ROOT, at
@@ -79,12 +79,12 @@ def test_a_topic_that_cannot_follow_is_not_adopted() -> None:
 
 def test_impossible_ends_are_refused() -> None:
     """A typing error would stay in the root for ever."""
-    assert adopt(ROOT, NEW, p3=1) == OddEnds(
-        why="partition 3 is named, and the ledger knows no partition 2"
+    assert adopt(ROOT, NEW, p3=1) == InvalidEnds(
+        why="an end is given for partition 3 but not for partition 2, which the ledger does not have"
     )
     found = adopt(ROOT, NEW, p0=INT_MAX, p1=INT_MAX)
-    assert isinstance(found, OddEnds)
-    assert "more than 64 bits hold" in found.why
+    assert isinstance(found, InvalidEnds)
+    assert "does not fit 64 bits" in found.why
     assert isinstance(adopt(ROOT, NEW, p2=1, p3=1), Adopt)
 
 
@@ -99,20 +99,24 @@ def ledger() -> Ledger:
 
 
 def test_boundaries_after_an_adoption_end_the_old_topic_and_look_up_the_new_one() -> None:
-    assert settled(ledger(), TOPICS, "t", at(4)) == row(15, 20)
-    assert settled(ledger(), TOPICS, "t@2", at(4)) is None
-    assert settled(ledger(), {"t": OLD}, "t", at(4)) is None
+    assert positions_without_log(ledger(), TOPICS, "t", at(4)) == row(15, 20)
+    assert positions_without_log(ledger(), TOPICS, "t@2", at(4)) is None
+    assert positions_without_log(ledger(), {"t": OLD}, "t", at(4)) is None
 
 
 def test_boundaries_before_an_adoption_exclude_the_new_topic_and_split_no_range_of_the_old() -> (
     None
 ):
     half = at(1) + (at(2) - at(1)) / 2
-    assert settled(ledger(), TOPICS, "t@2", half) == row(0)
-    assert settled(ledger(), TOPICS, "t", half) == row(4, 8)  # no offsets between
+    assert positions_without_log(ledger(), TOPICS, "t@2", half) == row(0)
+    assert positions_without_log(ledger(), TOPICS, "t", half) == row(4, 8)  # no offsets between
     after = at(2) + (at(2) - at(1)) / 2
-    assert settled(ledger(), TOPICS, "t", after) == Unsplit(name="t", start=at(2), end=at(3))
-    assert settled(ledger(), TOPICS, "t", at(0)) == Unsplit(name="t", start=None, end=at(1))
+    assert positions_without_log(ledger(), TOPICS, "t", after) == Unsplit(
+        name="t", start=at(2), end=at(3)
+    )
+    assert positions_without_log(ledger(), TOPICS, "t", at(0)) == Unsplit(
+        name="t", start=None, end=at(1)
+    )
 
 
 def test_committed_rows_of_a_closed_topic_are_the_last_copy() -> None:
@@ -125,7 +129,7 @@ def test_committed_rows_of_a_closed_topic_are_the_last_copy() -> None:
     assert last_copy(stored, TOPICS, [first, third]) is None
     assert last_copy(stored, {"t": OLD}, [second]) is None
     assert "18 offsets of topic t" in expected.message
-    assert f"Ask from {keys.instant(at(3))} on" in expected.hint
+    assert f"Request intervals from {keys.instant(at(3))} on" in expected.hint
     assert cuts(TOPICS) == (at(3),)
 
 
@@ -137,7 +141,7 @@ def test_a_name_contains_topic_and_incarnation_and_other_forms_are_refused() -> 
     for valid in ("a.B-c_d", "t@2", "t@10"):
         assert keys.check_incarnation(valid) == valid
     for invalid in ("t@1", "t@0", "t@", "t@02", "t@2@3", "@2", "t@x"):
-        with pytest.raises(ValueError, match="is no topic's incarnation"):
+        with pytest.raises(ValueError, match="expected an incarnation of a topic"):
             keys.check_incarnation(invalid)
     with pytest.raises(InvalidPipeline, match="is not allowed"):
         keys.check_incarnation("a/b")
@@ -156,13 +160,13 @@ def test_a_name_contains_topic_and_incarnation_and_other_forms_are_refused() -> 
 def test_a_root_accepts_an_incarnation_only_after_a_closed_one(
     topics: dict[str, RootTopic],
 ) -> None:
-    with pytest.raises(ValueError, match=r"closed exactly where another follows|follows"):
+    with pytest.raises(ValueError, match=r"closed if and only if an incarnation follows|follows"):
         replace(SAMPLE_ROOT, topics=topics)
 
 
 @pytest.mark.parametrize("ends", [(1, 1), (3,), (3, 0, 0), (-1, 0)])
 def test_each_partition_of_a_closed_topic_ends_at_or_after_its_origin(ends: tuple[int]) -> None:
-    with pytest.raises(ValueError, match=r"ends at or after its origin|an end is negative"):
+    with pytest.raises(ValueError, match=r"end at or after its origin|found a negative end"):
         replace(OLD, closed=Closed(since=at(0), ends=ends))
 
 

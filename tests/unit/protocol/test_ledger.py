@@ -148,15 +148,15 @@ def test_a_flush_without_edits_writes_nothing() -> None:
 def test_a_boundary_is_set_once_and_an_entry_needs_both_of_its_boundaries() -> None:
     ledger = Ledger((), {})
     ledger.set_boundary(boundary(0, 0))
-    with pytest.raises(ValueError, match="is set already"):
+    with pytest.raises(ValueError, match="is already set"):
         ledger.set_boundary(boundary(0, 5))
-    with pytest.raises(ValueError, match="no boundary at"):
+    with pytest.raises(ValueError, match="expected a boundary at"):
         ledger.put(entry(0, 1, grant=granted(0, 1)))
 
 
 def test_reading_a_page_that_is_not_loaded_is_an_error() -> None:
     ledger = Ledger((PageRef(since=at(0), until=at(1), key=keys.page(uuid(1))),), {})
-    with pytest.raises(KeyError, match="is needed and not loaded"):
+    with pytest.raises(KeyError, match="is needed but not loaded"):
         ledger.overlapping(interval(0, 1))
 
 

@@ -644,7 +644,7 @@ def test_another_table_is_an_identity_error(number: int | None) -> None:
 @pytest.mark.parametrize(
     ("columns", "found"),
     [
-        ((COLUMNS[0],), "no column of that id"),
+        ((COLUMNS[0],), "no column with that id"),
         ((COLUMNS[0], TableColumn(id=2, name="delay", type="long", required=False)), "delay long"),
         ((COLUMNS[0], TableColumn(id=2, name="other", type="int", required=False)), "other int"),
     ],

@@ -11,7 +11,7 @@ from tallystick.format import keys
 from tallystick.format.page import Page, PageRef
 from tallystick.format.root import Root
 from tallystick.protocol.ledger import Ledger
-from tallystick.protocol.retention import mark, set_back, strange_parent, to_cancel
+from tallystick.protocol.retention import mark, parent_outside_chain, set_back, to_cancel
 from unit.format.samples import (
     SAMPLE_RECORD,
     SAMPLE_ROOT,
@@ -134,5 +134,5 @@ def test_a_stray_record_whose_parent_is_not_in_the_chain_comes_from_another_root
     lost = replace(SAMPLE_RECORD, parent=keys.record(1, uuid(1)))
     first = replace(SAMPLE_RECORD, parent=None)
     pairs = [(first.key, first.parent), (lost.key, lost.parent)]
-    assert strange_parent(frozenset({keys.record(1, uuid(1))}), pairs) is None
-    assert strange_parent(frozenset(), pairs) == lost.key
+    assert parent_outside_chain(frozenset({keys.record(1, uuid(1))}), pairs) is None
+    assert parent_outside_chain(frozenset(), pairs) == lost.key

@@ -143,8 +143,8 @@ def test_a_later_interval_makes_nothing_stale() -> None:
 @pytest.mark.parametrize(
     ("since", "parts", "problem"),
     [
-        (0, [used(0, 2, 1), used(1, 3, 1)], "does not overlap"),
-        (2, [used(0, 2, 1)], "saw earlier time"),
+        (0, [used(0, 2, 1), used(1, 3, 1)], "without overlap"),
+        (2, [used(0, 2, 1)], "found an earlier one"),
     ],
 )
 def test_a_contradictory_lookback_is_refused(
@@ -155,7 +155,7 @@ def test_a_contradictory_lookback_is_refused(
 
 
 def test_a_negative_number_of_records_is_refused() -> None:
-    with pytest.raises(ValueError, match="-1 records"):
+    with pytest.raises(ValueError, match="found -1"):
         used(0, 1, -1)
 
 

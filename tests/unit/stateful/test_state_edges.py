@@ -175,7 +175,10 @@ def test_zero_or_one_record_is_no_special_case(count: int) -> None:
     ],
 )
 def test_a_null_key_is_refused_with_its_place(function: Any) -> None:
-    with pytest.raises(InvalidPipeline, match=r"key column 'key' is null in t\[0\] at offset 1"):
+    with pytest.raises(
+        InvalidPipeline,
+        match=r"key column 'key': expected a value, found null in t\[0\] at offset 1",
+    ):
         function(records(("a", 0, 0), (None, 1, 1)))
 
 
@@ -231,16 +234,16 @@ def test_no_session_crosses_a_multiple_of_the_longest() -> None:
 
 def test_a_sum_whose_digits_depend_on_the_order_is_refused() -> None:
     rows = pa.table({"key": ["a"], "amount": pa.array([0.1])})
-    with pytest.raises(InvalidPipeline, match="which is double: its last digits would depend"):
+    with pytest.raises(InvalidPipeline, match="of type double: the last digits"):
         partial(rows, ["key"], {"total": Aggregate(how="sum", column="amount")})
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (pa.array([2**63 - 1, 1]), "int64 holds less than 9.22e[+]18"),
+        (pa.array([2**63 - 1, 1]), "expected a sum below 9.22e[+]18 for int64"),
         (pa.array([Decimal(10) ** 37] * 10, pa.decimal128(38, 0)), "decimal128"),
-        (pa.array([True, True]), "which is bool"),
+        (pa.array([True, True]), "of type bool"),
     ],
 )
 def test_a_sum_that_its_type_cannot_hold_is_refused(values: pa.Array, message: str) -> None:
@@ -259,17 +262,23 @@ def test_a_sum_has_a_wider_type_than_its_values() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Windows(size=3 * MINUTE, slide=2 * MINUTE), "windows of 0:03:00 every 0:02:00"),
-        (lambda: Windows(size=timedelta(0)), "windows of 0:00:00"),
-        (lambda: Windows(size=MINUTE, lateness=-MINUTE), "lateness of -1 day"),
-        (lambda: Sessions(gap=timedelta(0)), "gap of 0:00:00"),
-        (lambda: Sessions(gap=2 * MINUTE, longest=MINUTE), "at most 0:01:00 long"),
+        (
+            lambda: Windows(size=3 * MINUTE, slide=2 * MINUTE),
+            "found size 0:03:00 and slide 0:02:00",
+        ),
+        (lambda: Windows(size=timedelta(0)), "found size 0:00:00"),
+        (lambda: Windows(size=MINUTE, lateness=-MINUTE), "lateness=-1 day"),
+        (lambda: Sessions(gap=timedelta(0)), "gap=0:00:00"),
+        (lambda: Sessions(gap=2 * MINUTE, longest=MINUTE), "longest=0:01:00"),
         (lambda: Aggregate(how="count", column="n"), "'count' of 'n'"),
         (lambda: Aggregate(how="sum"), "'sum' of None"),
-        (lambda: Lookback(tables=[], back=MINUTE), "tables are none"),
-        (lambda: Lookback(tables=["a", "a"], back=MINUTE), "tables are"),
-        (lambda: Lookback(tables=["a"], back=timedelta(0)), "back=0:00:00"),
-        (lambda: Lookback(tables=["a"], back=timedelta(microseconds=1)), "back=0:00:00.000001"),
+        (
+            lambda: Lookback(tables=[], back=MINUTE),
+            "expected at least one table, each once, found none",
+        ),
+        (lambda: Lookback(tables=["a", "a"], back=MINUTE), "each once, found a, a"),
+        (lambda: Lookback(tables=["a"], back=timedelta(0)), "found 0:00:00"),
+        (lambda: Lookback(tables=["a"], back=timedelta(microseconds=1)), "found 0:00:00.000001"),
         (lambda: Lookback(tables=["a"], back=None), "would read a topic from its beginning"),
         (lambda: Lookback(tables=["a"], back=MINUTE, uncommitted="no"), "uncommitted='no'"),  # type: ignore[arg-type]
     ],
@@ -292,7 +301,7 @@ def declared(**more: Any) -> Pipeline:
 
 @pytest.mark.parametrize("table", ["nowhere", "dead_letters"])
 def test_a_lookback_at_a_table_outside_the_pipeline_is_refused(table: str) -> None:
-    with pytest.raises(InvalidPipeline, match=f"looks back at '{table}'"):
+    with pytest.raises(InvalidPipeline, match=f"expected a table of the pipeline, found '{table}'"):
         declared(lookback=Lookback(tables=[table], back=MINUTE))
 
 

@@ -32,7 +32,7 @@ from tallystick.errors import (
     StoreUnavailable,
     TallystickError,
 )
-from tallystick.store.answers import TABLE, S3Answer, Verdict, explain, judge, judge_status
+from tallystick.store.answers import TABLE, S3Answer, Verdict, classify, classify_status, explain
 
 ANSWERS = [
     (301, "PermanentRedirect", Verdict.MOVED),
@@ -90,7 +90,7 @@ def refusal(status: int, code: str) -> ClientError:
 
 @pytest.mark.parametrize(("status", "code", "verdict"), ANSWERS)
 def test_each_answer_has_its_verdict(status: int, code: str, verdict: Verdict) -> None:
-    assert judge(refusal(status, code)).verdict is verdict
+    assert classify(refusal(status, code)).verdict is verdict
 
 
 def test_every_row_of_the_table_is_covered() -> None:
@@ -112,7 +112,7 @@ def test_only_412_and_no_such_key_prove_that_a_write_did_not_apply() -> None:
             "ConditionalRequestConflict",
             "SlowDown",
         )
-        if judge_status(status, code) in {Verdict.PRECONDITION, Verdict.NO_OBJECT}
+        if classify_status(status, code) in {Verdict.PRECONDITION, Verdict.NO_OBJECT}
     }
     assert {status for status, _ in proofs} == {404, 412}
     assert {code for status, code in proofs if status == 404} == {"NoSuchKey"}
@@ -155,18 +155,18 @@ REFUSED_CERTIFICATE = Exception(ssl.SSLCertVerificationError(1, "certificate ver
 def test_each_error_without_an_answer_has_its_verdict(
     error: BotoCoreError, verdict: Verdict
 ) -> None:
-    answer = judge(error)
+    answer = classify(error)
     assert answer == S3Answer(verdict=verdict, text=type(error).__name__)
 
 
 def test_an_answer_that_cannot_be_parsed_proves_nothing() -> None:
-    assert judge(ResponseParserError("invalid XML")).verdict is Verdict.UNKNOWN
+    assert classify(ResponseParserError("invalid XML")).verdict is Verdict.UNKNOWN
 
 
 def test_the_text_of_an_answer_is_status_and_code_only() -> None:
-    assert judge(refusal(503, "SlowDown")).text == "HTTP 503 SlowDown"
-    assert judge(refusal(404, "404")).text == "HTTP 404"
-    assert judge(refusal(403, "key AKIA is unknown\n")).text == "HTTP 403 (odd code)"
+    assert classify(refusal(503, "SlowDown")).text == "HTTP 503 SlowDown"
+    assert classify(refusal(404, "404")).text == "HTTP 404"
+    assert classify(refusal(403, "key AKIA is unknown\n")).text == "HTTP 403 (unprintable code)"
 
 
 ERRORS: dict[Verdict, type[TallystickError]] = {

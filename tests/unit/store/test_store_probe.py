@@ -89,12 +89,12 @@ def test_a_correct_store_passes_and_no_scratch_is_left() -> None:
     store = MemoryStore()
     result = prove_conditional_writes(store, scratch=SCRATCH)
     assert (result.uri, result.scratch, result.scratch_left) == ("memory://memory", SCRATCH, False)
-    assert [step.asked for step in result.steps if "If-" in step.asked] == [
-        "create an object that is not there (If-None-Match: *)",
+    assert [step.request for step in result.steps if "If-" in step.request] == [
+        "create an object that does not exist (If-None-Match: *)",
         "create it again (If-None-Match: *)",
         "replace it by its ETag (If-Match)",
         "replace it by the ETag it had before (stale If-Match)",
-        "replace an object that is not there (If-Match)",
+        "replace an object that does not exist (If-Match)",
     ]
     assert [*store.list("")] == []
 
@@ -106,7 +106,7 @@ def test_a_store_that_answers_412_for_a_missing_object_passes() -> None:
             return outcome if isinstance(outcome, Applied) else NotApplied(because="changed")
 
     result = prove_conditional_writes(LikeR2(), scratch=SCRATCH)
-    assert result.steps[-2].answered == "refused: changed"
+    assert result.steps[-2].found == "refused: changed"
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_store_that_answers_412_for_a_missing_object_passes() -> None:
         (IgnoresIfMatch, "stale If-Match", "refused: changed", "applied"),
         (
             IgnoresIfMatchOnMissing,
-            "replace an object that is not there",
+            "replace an object that does not exist",
             "refused: missing or refused",
             "applied",
         ),
@@ -177,7 +177,7 @@ def test_a_write_with_an_unknown_outcome_is_retried_and_is_no_finding(
     correct = prove_conditional_writes(MemoryStore(), scratch=SCRATCH).steps
     store, pauses = FaultyStore(MemoryStore(), of_writes(first, 3, fault)), list[float]()
     found = prove_conditional_writes(store, scratch=SCRATCH, sleep=pauses.append)
-    assert [s.answered for s in found.steps] == [s.answered for s in correct]
+    assert [s.found for s in found.steps] == [s.found for s in correct]
     assert len(store.fired) == 3
     assert pauses
     assert [*store.list("")] == []
@@ -194,7 +194,7 @@ def test_a_write_that_is_applied_late_between_two_tries_is_no_finding(first: int
 def test_a_store_that_hangs_is_not_tried_eight_times() -> None:
     clock = itertools.count(step=20)  # each read of the clock is a read timeout later
     store = FaultyStore(MemoryStore(), of_writes(0, 100, Fault.DROP))
-    with pytest.raises(StoreUnavailable, match="could not be finished"):
+    with pytest.raises(StoreUnavailable, match="is unfinished"):
         prove_conditional_writes(
             store, scratch=SCRATCH, sleep=lambda _: None, monotonic_s=lambda: float(next(clock))
         )
@@ -206,7 +206,7 @@ def test_a_store_that_hangs_is_not_tried_eight_times() -> None:
 def test_a_probe_whose_outcomes_remain_unknown_can_be_retried(fault: Fault, first: int) -> None:
     pauses: list[float] = []
     store = FaultyStore(MemoryStore(), of_writes(first, 100, fault))
-    with pytest.raises(StoreUnavailable, match=r"could not be finished.*If-"):
+    with pytest.raises(StoreUnavailable, match=r"is unfinished.*If-"):
         prove_conditional_writes(store, scratch=SCRATCH, sleep=pauses.append)
     assert len(pauses) == 7
     assert sum(pauses) < 10

@@ -89,8 +89,8 @@ class _Checked:
         if problem := self._problem(decoded, batch.num_rows):
             raise InvalidPipeline(
                 f"decoder {self._declared.name!r}: {problem}.",
-                hint="nothing was committed. Fix the decoder: the docstring of tallystick.engine.decode.decoder "
-                "has what it must return.",
+                hint="fix the decoder: the docstring of tallystick.engine.decode.decoder states what it must "
+                "return. Nothing was committed.",
             )
         return decoded
 

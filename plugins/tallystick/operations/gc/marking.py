@@ -267,7 +267,7 @@ class Marking:
         if newer is None:
             chain = self._chain(snapshot.whole_ledger().entries)
             strays = [key for key in listing.records if key not in chain]
-            newer = retention.strange_parent(
+            newer = retention.parent_outside_chain(
                 chain, zip(strays, self.each(self._parent, strays), strict=True)
             )
         if newer is not None:

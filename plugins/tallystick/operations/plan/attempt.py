@@ -17,7 +17,7 @@ from tallystick.errors import (
     listed,
 )
 from tallystick.format import keys
-from tallystick.format.columns import WantedColumn, allocate
+from tallystick.format.columns import DeclaredColumn, allocate
 from tallystick.format.interval import Interval, Request
 from tallystick.format.offsets import Position
 from tallystick.format.page import SERVED_MAX, Boundary, Committed, Entry, Granted, Totals
@@ -229,7 +229,7 @@ class PlanAttempt:
             known = tables.get(name)
             rules = self.plan_request.pipeline.partition_by(name)
             declared = [
-                WantedColumn(name=c.name, type=c.type, required=c.required) for c in columns
+                DeclaredColumn(name=c.name, type=c.type, required=c.required) for c in columns
             ]
             if known is not None and known.partition_by != rules:
                 raise SchemaChanged(

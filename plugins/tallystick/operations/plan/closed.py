@@ -25,7 +25,7 @@ def positions_without_lookup(
     """
     found: dict[str, tuple[Position, ...]] = {}
     for name in topics:
-        positions = adoption.settled(ledger, topics, name, at)
+        positions = adoption.positions_without_log(ledger, topics, name, at)
         if isinstance(positions, adoption.Unsplit):
             if positions.start is not None or not accept_loss:
                 raise _unsplit(positions, at)

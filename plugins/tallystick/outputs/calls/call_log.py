@@ -24,7 +24,7 @@ from tallystick.store.create_once import create_once
 
 # A call waits for its note, and a receiver must not wait as long as a commit may.
 UNKNOWN_S = 10.0
-INSIST_S = 30.0
+RETRY_S = 30.0
 PAUSE_S = 0.5
 
 
@@ -36,12 +36,12 @@ def _create(store: Store, key: str, body: bytes) -> bool:
     return create_once(store, key, body, runtime=system_runtime(), unknown_s=UNKNOWN_S)
 
 
-def _insist(store: Store, key: str, body: bytes) -> None:
+def _create_with_retry(store: Store, key: str, body: bytes) -> None:
     """Note what a receiver has acknowledged: without a note, it would be in doubt.
 
-    Tries again while the store is unavailable. Safe to repeat: as `_create`. Raises RetryLater after INSIST_S.
+    Tries again while the store is unavailable. Safe to repeat: as `_create`. Raises RetryLater after RETRY_S.
     """
-    deadline = time.monotonic() + INSIST_S
+    deadline = time.monotonic() + RETRY_S
     while True:
         try:
             _create(store, key, body)
@@ -99,14 +99,14 @@ class Acknowledged:
         where = f"{self.store.uri}/{key}"
         if found is None:
             raise Corrupt(
-                f"{where} was listed and is gone.",
-                hint="nothing was sent. Find out who deletes notes of calls: gc never does.",
+                f"{where} was listed but does not exist.",
+                hint="find out who deletes notes of calls: gc never does. Nothing was sent.",
             )
         note = Calls.decode(found.body, where=where)
         if note.key != key:
             raise Corrupt(
-                f"{where} says that it is {note.key}.",
-                hint="nothing was sent. Restore it from a bucket version.",
+                f"{where}: expected its own key inside, found {note.key}.",
+                hint="restore it from a bucket version. Nothing was sent.",
             )
         return note.first, note.end
 
@@ -121,7 +121,7 @@ class Acknowledged:
         """
         for first, end in spans(numbers):
             note = calls_of(self.publication, first, end)
-            _insist(self.store, note.key, note.encode())
+            _create_with_retry(self.store, note.key, note.encode())
 
 
 # ---------------------------------------------------------------- by key
@@ -157,20 +157,21 @@ class Tries:
     def known(self, effect: Effect) -> Known:
         """Read the notes of a key, in one request."""
         prefix = keys.call_prefix(self.publication.output, effect.digits)
-        said = [self._said(listed.key) for listed in self.store.list(prefix)]
+        notes = [self._state(listed.key) for listed in self.store.list(prefix)]
         return Known(
-            tries=frozenset(n for what, n in said if what == "try"),
-            no=frozenset(n for what, n in said if what == "no"),
-            sent=("sent", 0) in said,
+            tries=frozenset(n for what, n in notes if what == "try"),
+            no=frozenset(n for what, n in notes if what == "no"),
+            sent=("sent", 0) in notes,
         )
 
-    def _said(self, key: str) -> tuple[str, int]:
+    def _state(self, key: str) -> tuple[str, int]:
         try:
             return keys.call_parts(key)
         except ValueError:
             raise Corrupt(
-                f"{self.store.uri}/{key} is no note of a call that this version knows.",
-                hint="nothing was sent. Run the tallystick that wrote it, or take it away if a person put it there.",
+                f"{self.store.uri}/{key}: expected a note of a call in the format of this version, found another object.",
+                hint="run the version of tallystick that wrote it, or remove it if a person put it there. Nothing "
+                "was sent.",
             ) from None
 
     def taken_by_another(self, effect: Effect) -> bool:
@@ -195,7 +196,7 @@ class Tries:
 
     def acknowledge(self, effect: Effect) -> None:
         """Note that the receiver has acknowledged the call. Safe to repeat: an earlier note has the same meaning."""
-        _insist(self.store, self.where_sent(effect), self._note(effect))
+        _create_with_retry(self.store, self.where_sent(effect), self._note(effect))
 
     def deny(self, effect: Effect, number: int) -> None:
         """Note that the receiver certainly did not accept that try.
@@ -203,7 +204,7 @@ class Tries:
         Safe to repeat: an earlier note has the same meaning.
         """
         key = keys.call_no(self.publication.output, effect.digits, number)
-        _insist(self.store, key, self._note(effect))
+        _create_with_retry(self.store, key, self._note(effect))
 
     def where_sent(self, effect: Effect) -> str:
         """Return the key of the note that the call is sent."""

@@ -53,24 +53,26 @@ class HttpOutput:
         _allowed(self.name, "replaced", self.replaced, ("correct", "once", "refuse"))
         if self.key and self.replaced == "correct":
             raise InvalidPipeline(
-                f"output {self.name} calls once per {', '.join(self.key)}, and replaced='correct' would call again.",
-                hint="declare replaced='once' or 'refuse'; or leave `key` out: rows are then corrected by lineage.",
+                f"output {self.name}: expected replaced='once' or 'refuse' with one call per {', '.join(self.key)}, "
+                "found 'correct'.",
+                hint="declare replaced='once' or 'refuse'; or omit `key`: rows are then corrected by lineage.",
             )
         if not _is_url(self.url):
             raise InvalidPipeline(
-                f"output {self.name} has a url that is neither http(s)://host... nor a path that begins with a slash, "
-                "or that carries a user, a fragment or a sign that no URL has.",
-                hint="mend it; what is secret belongs into the connection that `http` names.",
+                f"output {self.name}: expected a url of http(s)://host... or a path that begins with a slash, "
+                "without user, "
+                "fragment or invalid characters, found another.",
+                hint="correct it; set secrets in the connection that `http` names.",
             )
         if not 1 <= self.concurrency <= CONCURRENCY_MAX:
             raise InvalidPipeline(
-                f"output {self.name} has concurrency {self.concurrency}.",
+                f"output {self.name}: expected a concurrency of 1 to {CONCURRENCY_MAX}, found {self.concurrency}.",
                 hint=f"use 1 to {CONCURRENCY_MAX}.",
             )
         if self.calls_per_s is not None and not 0 < self.calls_per_s < 1e6:
             raise InvalidPipeline(
-                f"output {self.name} has calls_per_s {self.calls_per_s}.",
-                hint="use a number above 0, or leave it out.",
+                f"output {self.name}: expected calls_per_s above 0 and below 10^6, found {self.calls_per_s}.",
+                hint="use a number above 0, or omit it.",
             )
 
     @property
@@ -118,11 +120,12 @@ class EmailOutput:
             columns_of(self.name, what, getattr(self, what))
         if "\n" in self.subject or "\r" in self.subject:
             raise InvalidPipeline(
-                f"output {self.name} has a subject of several lines.", hint="write one line."
+                f"output {self.name}: expected a subject of one line, found several.",
+                hint="write one line.",
             )
         if not is_address(self.sender):
             raise InvalidPipeline(
-                f"the sender of output {self.name} is {self.sender!r}.",
+                f"output {self.name}: expected an e-mail address as sender, found {self.sender!r}.",
                 hint="write one plain address: name@example.org.",
             )
 
@@ -141,14 +144,14 @@ def columns_of(output: str, what: str, template: str) -> tuple[str, ...]:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
         raise InvalidPipeline(
-            f"the {what} of output {output} cannot be read: {error}.",
+            f"output {output}: the {what} cannot be parsed: {error}.",
             hint="write columns as {column}, and a brace as {{ or }}.",
         ) from error
-    for _, name, form, conversion in parts:
-        if name is not None and (not name.isidentifier() or form or conversion):
+    for _, name, format_spec, conversion in parts:
+        if name is not None and (not name.isidentifier() or format_spec or conversion):
             raise InvalidPipeline(
-                f"the {what} of output {output} has {name!r} in braces, with or without a form behind it.",
-                hint="write the plain name of a column there, and a brace as {{ or }}.",
+                f"output {output}: expected a plain column name in the braces of the {what}, found {name!r}.",
+                hint="write only the name of a column in braces, and a brace as {{ or }}.",
             )
     return tuple(name for _, name, _, _ in parts if name is not None)
 
@@ -173,7 +176,7 @@ def is_address(text: str) -> bool:
 def _columns(output: str, names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str) or len(set(names)) != len(names):
         raise InvalidPipeline(
-            f"the key of output {output} is {names!r}.",
+            f"output {output}: expected a list of columns, each once, as key, found {names!r}.",
             hint="write a list of columns, each once.",
         )
     return tuple(names)
@@ -182,7 +185,7 @@ def _columns(output: str, names: Sequence[str]) -> tuple[str, ...]:
 def _allowed(output: str, what: str, value: T, of: Iterable[T]) -> None:
     if value not in of:
         raise InvalidPipeline(
-            f"output {output}: {what}={value!r} is not allowed.",
+            f"output {output}: unknown {what}={value!r}.",
             hint=f"use one of {', '.join(map(str, of))}.",
         )
 

@@ -87,7 +87,7 @@ def _derived(
     of: bool = False,
 ) -> str:
     """Return the key of the row, or with `of` the key of this plan's operation."""
-    told = {
+    content = {
         "lake": scope.lake,
         "pipeline": scope.pipeline,
         "output": publication.output,
@@ -97,7 +97,7 @@ def _derived(
         "plan": publication.plan if of else None,
         "operation": change.operation if of else None,
     }
-    return KEY_PREFIX + hashlib.sha256(encoded(told)).hexdigest()[:DIGITS]
+    return KEY_PREFIX + hashlib.sha256(encoded(content)).hexdigest()[:DIGITS]
 
 
 def _named(columns: Sequence[str], change: Change) -> str:
@@ -124,11 +124,13 @@ def _check_row_range(
 ) -> None:
     for name in key:
         if name not in row_range.batch.schema.names:
-            raise _refused(f"{publication}: its key column {name!r} is no column of the table.")
+            raise _refused(f"{publication}: key column {name!r} is not a column of the table.")
     for number, values in enumerate(row_range.identities, start=row_range.first):
         if None in values:
             none = key[values.index(None)]
-            raise _refused(f"{publication}: row {number} has no value in its key column {none!r}.")
+            raise _refused(
+                f"{publication}: row {number}: expected a value in key column {none!r}, found null."
+            )
         if row_range.occurrences[number - row_range.first]:
             first = next(
                 n
@@ -137,12 +139,14 @@ def _check_row_range(
                 if digest(other, 0) == digest(values, 0)
             )
             named = ", ".join(f"{n}={plain(v)!r}" for n, v in zip(key, values, strict=True))
-            raise _refused(f"{publication}: rows {first} and {number} have one key ({named}).")
+            raise _refused(
+                f"{publication}: expected one row per key, found rows {first} and {number} with the key ({named})."
+            )
 
 
 def _refused(message: str) -> OutputRefused:
     return OutputRefused(
         message,
-        hint="nothing of it was sent, and the tables are committed. Mend the job, so that each row has a key of its "
-        "own, and clear `plan`; or declare another key under another name.",
+        hint="fix the job, so that each row has a key of its own, and clear `plan`; or declare another key under "
+        "another name. Nothing of it was sent, and the tables are committed.",
     )

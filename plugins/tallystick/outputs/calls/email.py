@@ -76,7 +76,7 @@ class Mailbox:
         scope = self._scope or Scope(lake=self.store.uri, pipeline=publication.pipeline)
         with closing(effects(publication, scope, key=self.declared.key, once=True)) as found:
             for effect in found:
-                self._written(publication, effect)
+                self._composed(publication, effect)
 
     def publish(self, publication: Publication, *, resumed: bool) -> None:
         """Send one e-mail per key that has none, and note each.
@@ -92,21 +92,21 @@ class Mailbox:
                 effects(publication, self._scope, key=self.declared.key, once=True)
             ) as found:
                 for effect in found:
-                    while not self._settled(publication, effect, tries):
+                    while not self._finished(publication, effect, tries):
                         pass  # another publisher made this try first: read the notes again
         finally:
-            self._hang_up()
+            self._disconnect()
 
     def abort(self, publication: Publication) -> None:
         """Do nothing, because `prepare` sets nothing aside. Safe to repeat."""
 
     def close(self) -> None:
         """Close the connection. Safe to repeat."""
-        self._hang_up()
+        self._disconnect()
 
     # ------------------------------------------------------------ one e-mail
 
-    def _settled(self, publication: Publication, effect: Effect, tries: Tries) -> bool:
+    def _finished(self, publication: Publication, effect: Effect, tries: Tries) -> bool:
         """Send the e-mail, unless none is needed. Return False if another publisher took this try.
 
         Safe to repeat: see the module.
@@ -114,17 +114,17 @@ class Mailbox:
         number = self._next_try(publication, effect, tries)
         if number is None:
             return True
-        message = self._written(publication, effect)
-        server = self._offered(publication, effect, str(message["To"]))
+        message = self._composed(publication, effect)
+        server = self._open_envelope(publication, effect, str(message["To"]))
         began = time.monotonic()
         if not tries.begin(effect, number):
-            self._hang_up()  # this withdraws the sender and the address
+            self._disconnect()  # this withdraws the sender and the address
             return False
         if time.monotonic() - began > self._timeout_s:
             # Another publisher waits for this try from its note on, and may stop waiting before this try ends.
             tries.deny(effect, number)
             raise self._unavailable(
-                publication, effect, f"its note took more than {self._timeout_s:g} s"
+                publication, effect, f"writing its note took more than {self._timeout_s:g} s"
             )
         self._deliver(publication, effect, tries, number, server, message)
         tries.acknowledge(effect)
@@ -143,19 +143,19 @@ class Mailbox:
                 break
             time.sleep(min(PAUSE_S, self._wait_s))
         if self.declared.in_doubt == "hold":
-            raise self._held(publication, effect, tries, known.last)
+            raise self._in_doubt(publication, effect, tries, known.last)
         return self._numbered(publication, effect, known.last + 1)
 
     def _numbered(self, publication: Publication, effect: Effect, number: int) -> int:
         if number <= TRIES_MAX:
             return number
         raise OutputRefused(
-            f"{publication}, {effect.named}: {TRIES_MAX} tries, and the mail server acknowledged none.",
-            hint=f"find out why it does not take <{self._message_id(effect)}>; to have it tried on, take its notes "
-            f"away: {self._where(effect)}*.no.json and .try.json.",
+            f"{publication}, {effect.named}: the mail server acknowledged none of {TRIES_MAX} tries.",
+            hint=f"find out why it does not accept <{self._message_id(effect)}>; to try again, remove its notes "
+            f"{self._where(effect)}*.no.json and .try.json.",
         )
 
-    def _offered(self, publication: Publication, effect: Effect, to: str) -> smtplib.SMTP:
+    def _open_envelope(self, publication: Publication, effect: Effect, to: str) -> smtplib.SMTP:
         """Send the sender and the address to the server, and return the connection.
 
         If the server refuses them, no try was made, and there is no doubt.
@@ -163,20 +163,20 @@ class Mailbox:
         why = ""
         for fresh in (False, True):
             if fresh or self._server is None:
-                self._hang_up()
+                self._disconnect()
                 self._server = self._connected(publication)
             try:
-                code, said = self._server.mail(self.declared.sender)
+                code, answer = self._server.mail(self.declared.sender)
                 if code == 250:
-                    code, said = self._server.rcpt(to)
+                    code, answer = self._server.rcpt(to)
             except (smtplib.SMTPException, OSError) as error:
                 # A server may close the connection between two e-mails. Nothing of this one was sent: try once more.
                 why = type(error).__name__
                 continue
             if code not in (250, 251):
-                raise self._answered(publication, effect, code, said)
+                raise self._refused(publication, effect, code, answer)
             return self._server
-        self._hang_up()
+        self._disconnect()
         raise self._unavailable(publication, effect, f"the connection ended ({why})")
 
     def _deliver(
@@ -192,39 +192,43 @@ class Mailbox:
 
         Safe to repeat: never by itself. The try is noted before, and its end after.
         """
-        said: bytes | str
+        answer: bytes | str
         try:
-            code, said = server.data(message.as_bytes(policy=SMTP))
+            code, answer = server.data(message.as_bytes(policy=SMTP))
         except smtplib.SMTPDataError as error:
-            code, said = error.smtp_code, error.smtp_error  # the server refused the command DATA
+            code, answer = error.smtp_code, error.smtp_error  # the server refused the command DATA
         except (smtplib.SMTPException, OSError):
-            code, said = 0, b""
+            code, answer = 0, b""
         if code == 250:
             return
-        self._hang_up()
+        self._disconnect()
         if code:
             tries.deny(effect, number)
-            raise self._answered(publication, effect, code, said)
+            raise self._refused(publication, effect, code, answer)
         if self.declared.in_doubt == "hold":
-            raise self._held(publication, effect, tries, number)
+            raise self._in_doubt(publication, effect, tries, number)
         raise self._unavailable(
-            publication, effect, "the server's answer did not come; it is in doubt"
+            publication, effect, "the server did not answer; the e-mail is in doubt"
         )
 
     # ------------------------------------------------------------ the text
 
-    def _written(self, publication: Publication, effect: Effect) -> EmailMessage:
+    def _composed(self, publication: Publication, effect: Effect) -> EmailMessage:
         """Return the e-mail of a row. Raises OutputRefused if the row has no valid address, subject or column."""
         to = effect.row.get(self.declared.to)
         if not isinstance(to, str) or not is_address(to):
-            why = "no value" if to is None else "no plain address (one, in ASCII)"
-            raise self._unfit(publication, effect, f"has {why} in column {self.declared.to!r}")
-        subject = self._filled(publication, effect, "subject", self.declared.subject)
-        if not subject.isprintable() or len(subject) > LINE_MAX:
-            raise self._unfit(
+            found = "null" if to is None else "another value"
+            raise self._row_refused(
                 publication,
                 effect,
-                f"makes a subject with a line's end or another control character, or of more than {LINE_MAX} signs",
+                f"expected one plain ASCII address in column {self.declared.to!r}, found {found}",
+            )
+        subject = self._filled(publication, effect, "subject", self.declared.subject)
+        if not subject.isprintable() or len(subject) > LINE_MAX:
+            raise self._row_refused(
+                publication,
+                effect,
+                f"expected a subject of at most {LINE_MAX} characters without control characters, found another",
             )
         message = EmailMessage(policy=SMTP)
         message["From"] = self.declared.sender
@@ -242,11 +246,11 @@ class Mailbox:
         row = effect.row
         for name in columns_of(self.declared.name, what, template):
             if name not in row:
-                raise self._unfit(
-                    publication, effect, f"has no column {name!r}, which the {what} wants"
+                raise self._row_refused(
+                    publication, effect, f"expected column {name!r} for the {what}, found none"
                 )
-        words = {name: "" if value is None else str(plain(value)) for name, value in row.items()}
-        return template.format_map(words)
+        texts = {name: "" if value is None else str(plain(value)) for name, value in row.items()}
+        return template.format_map(texts)
 
     def _message_id(self, effect: Effect) -> str:
         return f"{effect.key}@{self.declared.sender.rpartition('@')[2]}"
@@ -278,11 +282,11 @@ class Mailbox:
                 raise
             return server
         except (smtplib.SMTPException, OSError) as error:
-            told = _connection_failed(where, error, s)
+            failure = _connection_failed(where, error, s)
         # Raised outside the handler: if it were raised inside, it would keep the library's error as its context.
-        raise told
+        raise failure
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         """Close the connection without QUIT, which could wait for its answer."""
         if self._server is not None:
             self._server.close()
@@ -299,42 +303,42 @@ class Mailbox:
 
     # ------------------------------------------------------------ errors
 
-    def _answered(
-        self, publication: Publication, effect: Effect, code: int, said: bytes | str
+    def _refused(
+        self, publication: Publication, effect: Effect, code: int, answer: bytes | str
     ) -> OutputRefused | OutputUnavailable:
         """Return the error of a refusal: 4xx passes with time, 5xx does not (RFC 5321, 4.2.1)."""
         secrets = self._settings.secrets() if self._settings is not None else ()
-        text = f"the mail server answered {code}: {without_secrets(said, secrets)}"
+        text = f"the mail server answered {code}: {without_secrets(answer, secrets)}"
         if code < 500:
             return self._unavailable(publication, effect, text)
         return OutputRefused(
             f"{publication}, {effect.named}: {text}.",
-            hint="mend what the server refuses, and clear `publish`. To go on without this e-mail, write an object "
-            f"{self._where(effect)}sent.json first, of any content.",
+            hint="correct what the server refuses, and clear `publish`. To continue without this e-mail, write an object "
+            f"{self._where(effect)}sent.json with any content first.",
         )
 
     def _unavailable(self, publication: Publication, effect: Effect, why: str) -> OutputUnavailable:
         return OutputUnavailable(
             f"{publication}, {effect.named}: {why}.",
-            hint="nothing, if it passes: the next try goes on where this one stood. Else check the mail server.",
+            hint="wait for the next try, which continues at this point; if it persists, check the mail server.",
         )
 
-    def _held(
+    def _in_doubt(
         self, publication: Publication, effect: Effect, tries: Tries, number: int
     ) -> OutputRefused:
         attempt = f"{self._where(effect)}{number:03d}.try.json"
         return OutputRefused(
-            f"{publication}, {effect.named}: an e-mail may have been sent, and nobody noted the server's answer "
+            f"{publication}, {effect.named}: an e-mail may have been sent, but the server's answer was not noted "
             f"(Message-ID <{self._message_id(effect)}>).",
-            hint="look in the mail server's log. Where it was taken, copy "
-            f"{attempt} to {self.store.uri}/{tries.where_sent(effect)}; where it was not, copy it to "
+            hint="check the mail server's log. If the e-mail was accepted, copy "
+            f"{attempt} to {self.store.uri}/{tries.where_sent(effect)}; if not, copy it to "
             f"{self._where(effect)}{number:03d}.no.json. Then clear `publish`.",
         )
 
-    def _unfit(self, publication: Publication, effect: Effect, why: str) -> OutputRefused:
+    def _row_refused(self, publication: Publication, effect: Effect, why: str) -> OutputRefused:
         return OutputRefused(
-            f"{publication}: {effect.named} {why}.",
-            hint="nothing of it was sent, and the tables are committed. Mend the job and clear `plan`.",
+            f"{publication}: {effect.named}: {why}.",
+            hint="fix the job and clear `plan`. Nothing of it was sent, and the tables are committed.",
         )
 
     def _where(self, effect: Effect) -> str:
@@ -347,20 +351,20 @@ def _connection_failed(
     if isinstance(error, ssl.SSLCertVerificationError):
         return SettingsError(
             f"{where} is not trusted: {error.verify_message}.",
-            hint="give the connection a cafile that knows its certificate; the tables are committed.",
+            hint="set a cafile in the connection that verifies its certificate; the tables are committed.",
         )
     if isinstance(error, smtplib.SMTPAuthenticationError | smtplib.SMTPNotSupportedError):
         what = (
             f"answered {error.smtp_code}: {without_secrets(error.smtp_error, settings.secrets())}"
             if isinstance(error, smtplib.SMTPAuthenticationError)
-            else f"lacks what security={settings.security!r} or a password needs"
+            else f"does not support security={settings.security!r} or a password"
         )
         return SettingsError(
             f"{where} {what}.",
-            hint="mend username, password and security of the connection; the tables are committed.",
+            hint="correct username, password and security of the connection; the tables are committed.",
         )
     why = getattr(error, "strerror", None) or type(error).__name__
     return OutputUnavailable(
-        f"{where} did not answer as it must: {why}.",
-        hint="nothing, if it passes: the next try goes on where this one stood. Else check the mail server.",
+        f"{where} did not answer as expected: {why}.",
+        hint="wait for the next try, which continues at this point; if it persists, check the mail server.",
     )

@@ -192,7 +192,7 @@ class HttpReceiver:
         pause_s = PAUSE_S
         while True:
             self._pace.wait(self._stop)
-            answer = self._ask(publication, effect)
+            answer = self._send(publication, effect)
             if answer.acknowledged:
                 return
             if not answer.passes:
@@ -203,7 +203,7 @@ class HttpReceiver:
             self._stop.wait(wait_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    def _ask(self, publication: Publication, effect: Effect) -> HttpAnswer:
+    def _send(self, publication: Publication, effect: Effect) -> HttpAnswer:
         url = urlsplit(self._url())
         target = (url.path or "/") + (f"?{url.query}" if url.query else "")
         timeout_s, connected = self._settings.timeout_s, False
@@ -251,7 +251,7 @@ class HttpReceiver:
         return found
 
     def _headers(self, publication: Publication, effect: Effect) -> dict[str, str]:
-        told = {
+        headers = {
             "Row-Key": effect.row_key,
             "Operation": effect.operation,
             "Interval": publication.interval.part,
@@ -259,14 +259,14 @@ class HttpReceiver:
             "Plan": publication.plan,
         }
         if effect.operation != "row":
-            told["Corrects"] = str(publication.generation_before)
+            headers["Corrects"] = str(publication.generation_before)
         return {
             "Content-Type": "application/json",
             "User-Agent": "tallystick",
             "Connection": "close",
             **self._settings.sent_headers(),
             "Idempotency-Key": f'"{effect.key}"',
-            **{f"Tallystick-{name}": value for name, value in told.items()},
+            **{f"Tallystick-{name}": value for name, value in headers.items()},
         }
 
     def _url(self) -> str:
@@ -274,70 +274,71 @@ class HttpReceiver:
             return self.declared.url
         if self._settings.base_url is None:
             raise SettingsError(
-                f"output {self.declared.name} calls {self.declared.url} of connection {self.declared.http}, which has no "
-                "base_url.",
-                hint="add base_url to the connection, or write the whole url in the declaration.",
+                f"output {self.declared.name} calls {self.declared.url}: expected a base_url in connection "
+                f"{self.declared.http}, found none.",
+                hint="add base_url to the connection, or declare the whole url.",
             )
         return self._settings.base_url.rstrip("/") + self.declared.url
 
     # ------------------------------------------------------------ errors
 
-    def _told(self, publication: Publication, effect: Effect, answer: HttpAnswer) -> str:
-        said = f"answered {answer.status}" if answer.status else "did not answer"
+    def _message(self, publication: Publication, effect: Effect, answer: HttpAnswer) -> str:
+        result = f"answered {answer.status}" if answer.status else "did not answer"
         text = f": {answer.text}" if answer.text else ""
-        return (
-            f"{publication}, {effect.named}, key {effect.key}: {self.declared.target} {said}{text}."
-        )
+        return f"{publication}, {effect.named}, key {effect.key}: {self.declared.target} {result}{text}."
 
     def _later(
         self, publication: Publication, effect: Effect, answer: HttpAnswer
     ) -> OutputBusy | OutputUnavailable:
-        message = self._told(publication, effect, answer)
+        message = self._message(publication, effect, answer)
         if answer.status == 409:
             return OutputBusy(
                 message,
-                hint="nothing, if it passes: another call with this key is under way. A receiver that means "
-                "something else by 409 has to say it by another status.",
+                hint="wait for the next try: another call with this key is in progress. If the receiver uses 409 for "
+                "anything else, change it to another status.",
             )
         return OutputUnavailable(
             message,
-            hint="nothing, if it passes: the next try goes on where this one stood, with the same keys. Else check "
-            "the receiver.",
+            hint="wait for the next try, which continues at this point with the same keys; if it persists, check the "
+            "receiver.",
         )
 
     def _refused(
         self, publication: Publication, effect: Effect, answer: HttpAnswer
     ) -> OutputRefused | SettingsError:
-        message = self._told(publication, effect, answer)
+        message = self._message(publication, effect, answer)
         if answer.distrusted:
             return SettingsError(
                 message,
-                hint="give the connection a cafile that knows the receiver's certificate; the tables are committed.",
+                hint="set a cafile in the connection that verifies the receiver's certificate; the tables are committed.",
             )
         if 300 <= answer.status < 400:
             hint = (
-                "redirects are not followed: a call and its key are for one receiver. Write where it is now as the url "
-                "of another output"
+                "declare the new address as the url of another output: redirects are not followed, because a call and "
+                "its key are for one receiver"
             )
         elif answer.status in (401, 403, 407):
-            hint = f"check what connection {self.declared.http} may do there, then clear `publish`"
+            hint = f"check the rights of connection {self.declared.http} at the receiver, then clear `publish`"
         elif answer.status == 422:
-            hint = "a receiver that honours keys says this, too, of a key that it knows with another body: find out whose"
+            hint = (
+                "check whether the receiver already has this key with another body, and who sent it: a receiver that "
+                "honours keys then also answers 422"
+            )
         else:
-            hint = "mend the receiver, so that it takes this row, and clear `publish`"
+            hint = "fix the receiver, so that it accepts this row, and clear `publish`"
         return OutputRefused(
             message,
-            hint=f"{hint}. The tables are committed, and what is acknowledged stays so. To go on without this call, "
-            f"write an object {self._by_hand(publication, effect)} first.",
+            hint=f"{hint}. The tables are committed, and acknowledged calls remain so. To continue without this "
+            f"call, write an object {self._by_hand(publication, effect)} first.",
         )
 
     def _by_hand(self, publication: Publication, effect: Effect) -> str:
         """Return the note that a person can write to skip a call."""
         if self._once:
             key = keys.call_sent(publication.output, effect.digits)
-            return f"{self.store.uri}/{key}, of any content,"
+            return f"{self.store.uri}/{key} with any content"
         note = calls_of(publication, effect.number, effect.number + 1)
-        return f"{self.store.uri}/{note.key} that holds {note.encode().decode()}"
+        return f"{self.store.uri}/{note.key} with the content {note.encode().decode()}"
 
 
 def _silence(error: Exception, timeout_s: int, *, connected: bool) -> HttpAnswer:
@@ -350,18 +351,22 @@ def _silence(error: Exception, timeout_s: int, *, connected: bool) -> HttpAnswer
         why = getattr(error, "strerror", None) or type(error).__name__
         return HttpAnswer(status=0, text=f"no connection: {why}")
     if isinstance(error, TimeoutError):
-        return HttpAnswer(status=0, text=f"nothing came within {timeout_s} s; it may have acted")
-    return HttpAnswer(status=0, text="the connection ended before its answer; it may have acted")
+        return HttpAnswer(
+            status=0, text=f"no answer within {timeout_s} s; the call may have taken effect"
+        )
+    return HttpAnswer(
+        status=0, text="the connection ended before the answer; the call may have taken effect"
+    )
 
 
-def _retry_after_s(said: str | None) -> float:
+def _retry_after_s(header: str | None) -> float:
     """Return the seconds of a number or a date (RFC 9110, 10.2.3); 0 for anything else."""
-    if said is None:
+    if header is None:
         return 0.0
-    if said.isascii() and said.isdigit():
-        return float(said)
+    if header.isascii() and header.isdigit():
+        return float(header)
     try:
-        at = parsedate_to_datetime(said)
+        at = parsedate_to_datetime(header)
     except (ValueError, OverflowError):  # of a year or an offset that no date has
         return 0.0
     at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)

@@ -40,7 +40,7 @@ class KafkaOutput:
         object.__setattr__(self, "key", several(self.key, f"the key of output {self.name}"))
         if self.replaced not in ("correct", "refuse"):
             raise refuse(
-                f"output {self.name}: replaced={self.replaced!r} is not what a topic can do.",
+                f"output {self.name}: unsupported replaced={self.replaced!r} for a topic.",
                 "use correct or refuse.",
             )
 

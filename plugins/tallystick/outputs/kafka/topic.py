@@ -72,7 +72,7 @@ class KafkaTopic:
         """
         self.close()
         self._group = group_of(scope, self.declared.name)
-        with self._told(f"output {self.declared.name}"):
+        with self._translated(f"output {self.declared.name}"):
             self._producer = TransactionalProducer(self._options(), transactional_id=self._group)
             self._producer.take()
             self._place = self._read_place()
@@ -87,7 +87,7 @@ class KafkaTopic:
             with closing(changes(publication, publication.identity)) as found:
                 for change in found:
                     self._key_of(publication, change)
-        with self._told(str(publication)):
+        with self._translated(str(publication)):
             self._partitions()
 
     def publish(self, publication: Publication, *, resumed: bool) -> None:
@@ -97,7 +97,7 @@ class KafkaTopic:
         neither.
         """
         assert self._producer is not None, "begin comes first"
-        with self._told(str(publication)):
+        with self._translated(str(publication)):
             start = self._start_of(publication, resumed=resumed)
             with closing(changes(publication, publication.identity)) as found:
                 messages = islice(found, start, None)
@@ -149,24 +149,24 @@ class KafkaTopic:
         except kerrors.KafkaTimeoutError:
             # The library does not keep the reason: it tries again after each error that may pass.
             raise self._unavailable(
-                f"output {self.declared.name}: group {self._group} did not tell within {ANSWER_S:g} s where it stands in "
-                f"topic {self.declared.topic}: no coordinator answers, or an open transaction holds the offset"
+                f"output {self.declared.name}: no offset of group {self._group} in topic {self.declared.topic} within "
+                f"{ANSWER_S:g} s: no coordinator answers, or an open transaction holds the offset"
             ) from None
         finally:
             consumer.close()
         if found is None:
             return None
         try:
-            told = json.loads(found.metadata or "")
-            if told["format"] != PLACE_FORMAT:
-                raise ValueError(told["format"])
-            return Place(plan=keys.PlanId(keys.check_uuid(told["plan"])), next=found.offset)
+            content = json.loads(found.metadata or "")
+            if content["format"] != PLACE_FORMAT:
+                raise ValueError(content["format"])
+            return Place(plan=keys.PlanId(keys.check_uuid(content["plan"])), next=found.offset)
         except (ValueError, KeyError, TypeError):
             raise OutputRefused(
-                f"output {self.declared.name}: the offsets of group {self._group} were not written by this version of "
-                f"tallystick ({found.metadata!r} at {found.offset}).",
-                hint="nothing was sent. Find out who commits offsets of that group, or run the version that wrote "
-                "them.",
+                f"output {self.declared.name}: expected offsets of group {self._group} from this version of tallystick, "
+                f"found {found.metadata!r} at {found.offset}.",
+                hint="find out who commits offsets of that group, or run the version that wrote them. Nothing was "
+                "sent.",
             ) from None
 
     def _read_topic(self, publication: Publication) -> int:
@@ -193,7 +193,9 @@ class KafkaTopic:
                 if batches:
                     deadline = time.monotonic() + ANSWER_S
                 elif time.monotonic() >= deadline:
-                    raise self._unavailable(f"{publication}: what is out could not be read back")
+                    raise self._unavailable(
+                        f"{publication}: the published messages could not be read back"
+                    )
             return found
         finally:
             consumer.close()
@@ -232,10 +234,10 @@ class KafkaTopic:
         for name, value in zip(self.declared.key, values, strict=True):
             if value is None:
                 raise OutputRefused(
-                    f"{publication}: row {change.row_number} has no value in its key column {name!r}"
-                    + ("." if name in row else ": there is no such column."),
-                    hint="nothing of it was sent, and the tables are committed. Mend the job, so that the key is "
-                    "there, and clear `plan`; or declare another key.",
+                    f"{publication}: row {change.row_number}: expected a value in key column {name!r}, found "
+                    + ("null." if name in row else "no such column."),
+                    hint="fix the job, so that the key has a value, and clear `plan`; or declare another key. "
+                    "Nothing of it was sent, and the tables are committed.",
                 )
         if len(values) == 1 and isinstance(values[0], str):
             return values[0].encode()
@@ -276,48 +278,49 @@ class KafkaTopic:
         return sorted(one["partition_index"] for one in found["partitions"])
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
+    def _translated(self, what: str) -> Iterator[None]:
         """Turn kafka-python's errors into tallystick's: with the output, the interval, the cause and what to do."""
         try:
             yield
         except kerrors.KafkaError as error:
-            told = self._in_words(what, error)
+            failure = self._failure(what, error)
         else:
             return
         # Raised outside the handler: if it were raised inside, it would keep kafka-python's error as its context.
-        raise told
+        raise failure
 
-    def _in_words(self, what: str, error: kerrors.KafkaError) -> TallystickError:
+    def _failure(self, what: str, error: kerrors.KafkaError) -> TallystickError:
         where = f"topic {self.declared.topic} of connection {self.declared.kafka}"
         # The library formats lists in Python syntax: remove brackets and quotes.
         text = (str(error) or type(error).__name__).translate(str.maketrans("", "", "[]'"))
         if isinstance(error, kerrors.ProducerFencedError | kerrors.InvalidProducerEpochError):
             return OutputBusy(
                 f"{what}: another publisher has taken output {self.declared.name} ({where}).",
-                hint="nothing: it publishes what this one would have. What is committed of ours is not sent again.",
+                hint="do nothing: that publisher sends the same rows. Messages that are already committed are not "
+                "sent again.",
             )
         if isinstance(error, kerrors.UnknownTopicOrPartitionError):
             return OutputRefused(
-                f"{what}: {where} is not there.",
+                f"{what}: {where} does not exist.",
                 hint="create it (tallystick never does), then clear `publish`. The tables are committed.",
             )
         if isinstance(error, kerrors.MessageSizeTooLargeError | kerrors.RecordListTooLargeError):
             return OutputRefused(
-                f"{what}: {where} does not take it: {text}.",
+                f"{what}: {where} refused a message: {text}.",
                 hint="raise the topic's max.message.bytes, then clear `publish`.",
             )
         if isinstance(error, kerrors.AuthorizationError | kerrors.SaslAuthenticationFailedError):
             return SettingsError(
                 f"{what}: {where}: {text}.",
                 hint="allow Write and Read on the topic, Write on the transactional id, and Read on the group; "
-                "docs/reference/outputs.md says how the last two are named.",
+                "docs/reference/outputs.md has the names of the last two.",
             )
         return self._unavailable(f"{what}: {where}: {text}")
 
     def _unavailable(self, message: str) -> OutputUnavailable:
         return OutputUnavailable(
             f"{message}.",
-            hint="nothing, if it passes: the next try goes on where this one stood. Else check the brokers.",
+            hint="wait for the next try, which continues at this point; if it persists, check the brokers.",
         )
 
 
@@ -334,7 +337,7 @@ def headers_of(publication: Publication, change: Change) -> dict[str, bytes]:
         separators=(",", ":"),
         ensure_ascii=False,
     )
-    told = {
+    headers = {
         "operation": change.operation,
         "interval": publication.interval.part,
         "generation": str(publication.generation),
@@ -344,8 +347,8 @@ def headers_of(publication: Publication, change: Change) -> dict[str, bytes]:
         "identity": identity,
     }
     if change.operation != "row":
-        told["corrects"] = str(publication.generation_before)
-    return {f"{PREFIX}{name}": value.encode() for name, value in told.items()}
+        headers["corrects"] = str(publication.generation_before)
+    return {f"{PREFIX}{name}": value.encode() for name, value in headers.items()}
 
 
 def _number_of(message: Any, plan: str) -> int:

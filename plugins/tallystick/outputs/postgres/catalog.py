@@ -49,9 +49,9 @@ class DatabaseTable:
 
 
 def read_table(session: Session, schema: str, name: str) -> DatabaseTable | None:
-    """Return the table as it is now; None if there is no table of that name."""
+    """Return the current table; None if there is no table of that name."""
     quoted = sql.Identifier(schema, name).as_string(None)
-    found = session.one("look at the table", _TABLE, (quoted,))
+    found = session.one("read the table", _TABLE, (quoted,))
     if found is None:
         return None
     oid, kind, persistence, row_security, missing, more_rules = found
@@ -66,10 +66,10 @@ def read_table(session: Session, schema: str, name: str) -> DatabaseTable | None
             computed=computed,
         )
         for column, type_, type_kind, modifier, required, has_default, computed in session.run(
-            "look at the columns", _COLUMNS, (oid,)
+            "read the columns", _COLUMNS, (oid,)
         )
     }
-    unique = {frozenset(one[0]) for one in session.run("look at the keys", _UNIQUE, (oid,))}
+    unique = {frozenset(one[0]) for one in session.run("read the keys", _UNIQUE, (oid,))}
     return DatabaseTable(
         columns=columns,
         unique=frozenset(unique),

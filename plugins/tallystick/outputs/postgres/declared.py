@@ -22,7 +22,7 @@ _INTO = re.compile(r"[A-Za-z_][A-Za-z0-9_$]{0,62}\.[A-Za-z_][A-Za-z0-9_$]{0,62}"
 class PostgresOutput:
     """The declaration of a table that holds, for each key, the row of the latest interval that has the key.
 
-    `into` is `schema.table`, spelt as in the database; tallystick never creates the table. `key`: the columns that
+    `into` is `schema.table`, written as in the database; tallystick never creates the table. `key`: the columns that
     identify a row; the table has a unique constraint on them. If one of them is null, or if a key occurs twice in one
     interval, the interval is refused. `postgres` names the connection. `replaced`: with `compensate`, rows that a
     replacement changes are changed or removed; with `refuse`, an interval that was published cannot be replaced.
@@ -38,26 +38,26 @@ class PostgresOutput:
     def __post_init__(self) -> None:
         if not isinstance(self.into, str) or not _INTO.fullmatch(self.into):
             raise refuse(
-                f"output {self.name}: into={self.into!r} is no schema and table.",
+                f"output {self.name}: expected into='schema.table', found {self.into!r}.",
                 "write 'schema.table', each 1 to 63 of a-z, A-Z, 0-9, _ and $.",
             )
         keys.check_name(self.postgres, "connection")
         key = several(self.key, f"the key of output {self.name}")
         if not key or len(set(key)) != len(key):
             raise refuse(
-                f"output {self.name}: its key ({', '.join(map(str, key))}) names "
-                + ("a column twice." if key else "no column."),
+                f"output {self.name}: expected a key of at least one column, each once, found "
+                + (f"({', '.join(map(str, key))})." if key else "none."),
                 "name each column of the table's unique constraint once.",
             )
         for column in key:
             try:
                 check_column_name(column)
             except ValueError as error:
-                raise refuse(f"output {self.name}: key: {error}.", "mend the key.") from error
+                raise refuse(f"output {self.name}: key: {error}.", "correct the key.") from error
         object.__setattr__(self, "key", key)
         if self.replaced not in ("compensate", "refuse"):
             raise refuse(
-                f"output {self.name}: replaced={self.replaced!r} is not what a table can do.",
+                f"output {self.name}: unsupported replaced={self.replaced!r} for a table.",
                 "use compensate or refuse.",
             )
 

@@ -43,7 +43,7 @@ def managed_columns(
         if column in columns:
             continue
         if there[column].required:
-            has_rows = session.one("look for earlier rows", statements.any_row(history))
+            has_rows = session.one("find earlier rows", statements.any_row(history))
             if has_rows is not None:
                 raise _null_in_not_null(
                     declared, column, "intervals that were written before", publication
@@ -66,23 +66,23 @@ def _check_types(
     publication: Publication,
 ) -> None:
     for column in history.columns.values():
-        now = target.columns.get(column.name)
-        if now is not None and now.type != column.type:
+        current = target.columns.get(column.name)
+        if current is not None and current.type != column.type:
             raise OutputRefused(
-                f"{publication}: column {column.name!r} is {now.type} in table {declared.into} of connection "
-                f"{declared.postgres} and {column.type} in its history {SCHEMA}.{name}.",
-                hint=f"nothing was written, and the tables are committed. Change the history as the table was "
-                f"changed (ALTER TABLE {SCHEMA}.{name} ALTER COLUMN ...), then clear `publish`.",
+                f"{publication}: column {column.name!r} of table {declared.into} of connection {declared.postgres}: "
+                "expected "
+                f"{column.type} as in its history {SCHEMA}.{name}, found {current.type}.",
+                hint=f"change the history as the table was changed (ALTER TABLE {SCHEMA}.{name} ALTER COLUMN ...), then "
+                "clear `publish`. Nothing was written, and the tables are committed.",
             )
 
 
 def _null_in_not_null(
-    declared: PostgresOutput, column: str, who: str, publication: Publication
+    declared: PostgresOutput, column: str, rows: str, publication: Publication
 ) -> OutputRefused:
     return OutputRefused(
-        f"{publication}: column {column!r} of table {declared.into} of connection {declared.postgres} is NOT NULL, and "
-        f"{who} "
-        "have no value for it.",
+        f"{publication}: column {column!r} of table {declared.into} of connection {declared.postgres} is NOT NULL, but "
+        f"{rows} have no value for it.",
         hint=f"ALTER TABLE {declared.into} ALTER COLUMN {column} DROP NOT NULL, then clear `publish`. Nothing was "
         "written, and the tables are committed.",
     )

@@ -107,7 +107,7 @@ class Session:
             if ended != "COMMIT":
                 raise OutputUnavailable(
                     f"output {self.output}: {self.where} answered COMMIT with {ended}.",
-                    hint="nothing: nothing was changed, and the next try does it again.",
+                    hint="wait for the next try, which does it again. Nothing was changed.",
                 )
         except BaseException:
             self.roll_back()
@@ -136,15 +136,15 @@ class Session:
         except (psycopg.Error, OSError):
             yield  # the connection is gone: the call itself raises the error
             return
-        hang_up = threading.Timer(
+        disconnect = threading.Timer(
             self.settings.statement_timeout_s + GRACE_S, _shut_down, args=(ours,)
         )
-        hang_up.daemon = True
-        hang_up.start()
+        disconnect.daemon = True
+        disconnect.start()
         try:
             yield
         finally:
-            hang_up.cancel()
+            disconnect.cancel()
             ours.close()
 
 
@@ -152,49 +152,50 @@ class Session:
 
 
 @contextmanager
-def told(what: str, where: str, secrets: Callable[[], Sequence[str]]) -> Iterator[None]:
+def translated(what: str, where: str, secrets: Callable[[], Sequence[str]]) -> Iterator[None]:
     """Turn psycopg's errors into tallystick's, with the output, the interval, the cause and what to do next."""
     try:
         yield
     except psycopg.Error as error:
-        found = in_words(what, where, error, secrets())
+        failure = error_of(what, where, error, secrets())
     else:
         return
     # Raised outside the handler: if it were raised inside, it would keep psycopg's error as its context.
-    raise found
+    raise failure
 
 
-def in_words(
+def error_of(
     what: str, where: str, error: psycopg.Error, secrets: Sequence[str]
 ) -> TallystickError:
     """Return tallystick's error for an error of psycopg."""
     text, state = _text(error, secrets), error.sqlstate or ""
-    told = f"{what}: {where}: {text}."
+    message = f"{what}: {where}: {text}."
     if isinstance(error, errors.InsufficientPrivilege):
         return SettingsError(
-            told,
-            hint="grant it; docs/reference/outputs.md lists the rights that the user needs.",
+            message,
+            hint="grant the missing right; docs/reference/outputs.md lists the rights that the user needs.",
         )
     if not state and any(one in text for one in _WRONG_SETTINGS):
-        return SettingsError(told, hint="mend the connection's settings.")
+        return SettingsError(message, hint="correct the connection's settings.")
     # Classes of SQLSTATE: data, integrity, the check of a view, syntax and names, an error that a trigger raises.
     # If the driver itself refuses data (a NUL in a text), there is no SQLSTATE.
     if state[:2] in ("22", "23", "44", "42", "P0") or isinstance(
         error, psycopg.DataError | psycopg.IntegrityError
     ):
         return OutputRefused(
-            told,
-            hint="nothing of it is there, and the tables are committed. Mend the table and clear `publish`; or mend "
-            "the job and clear `plan`.",
+            message,
+            hint="correct the table and clear `publish`; or fix the job and clear `plan`. Nothing of it was "
+            "written, and the tables are committed.",
         )
     if isinstance(error, errors.LockNotAvailable):
         return OutputUnavailable(
-            told, hint="it is tried again; find out who holds a lock on the table (pg_locks)."
+            message,
+            hint="wait for the next try, or find out who holds a lock on the table (pg_locks).",
         )
     return OutputUnavailable(
-        told,
-        hint="nothing, if it passes: the database says whether it was written, and the next try asks it. Else check "
-        "the server.",
+        message,
+        hint="wait for the next try, which reads from the database whether it was written; if it persists, check the "
+        "server.",
     )
 
 
@@ -202,7 +203,7 @@ def busy(what: str, why: str) -> OutputBusy:
     """Return OutputBusy: another publisher has the output, or has published a newer generation."""
     return OutputBusy(
         f"{what}: {why}.",
-        hint="nothing: it publishes what this one would have. What is there already is not written again.",
+        hint="do nothing: that publisher writes the same rows. Rows that are already written are not written again.",
     )
 
 

@@ -22,7 +22,7 @@ from tallystick.outputs.port import Publication, Scope
 from tallystick.outputs.postgres import PostgresOutput, statements
 from tallystick.outputs.postgres.catalog import DatabaseTable, read_table
 from tallystick.outputs.postgres.history import managed_columns
-from tallystick.outputs.postgres.session import Session, busy, told
+from tallystick.outputs.postgres.session import Session, busy, translated
 from tallystick.outputs.postgres.stage import Staged, stage
 from tallystick.outputs.postgres.statements import SCHEMA, Statements
 
@@ -58,14 +58,14 @@ class PostgresTable:
         the table belongs to another output. Safe to repeat: the last process that took the output has it.
         """
         what, owner = f"output {self.declared.name}", owner_of(scope, self.declared.name)
-        with self._told(what):
+        with self._translated(what):
             session = self._connected()
             self._create_side_tables(session)
             with session.transaction():
                 try:
                     self._epoch = self._take(session, scope, owner)
                 except errors.LockNotAvailable:
-                    raise self._held_too_long(what) from None
+                    raise self._locked_too_long(what) from None
         self._owner = owner
 
     def prepare(self, publication: Publication) -> None:
@@ -74,7 +74,7 @@ class PostgresTable:
         If the table has rules beyond its key, and `begin` was called, also rehearse the publication and roll it back.
         Safe to repeat: it leaves temporary tables and the columns of the history.
         """
-        with self._told(str(publication)):
+        with self._translated(str(publication)):
             if self._is_there(publication):
                 return
             self._staged = None  # checked again: the table may have been corrected since
@@ -92,7 +92,7 @@ class PostgresTable:
         """
         del resumed  # the progress row shows what is there
         assert self._owner is not None, "begin comes first"
-        with self._told(str(publication)):
+        with self._translated(str(publication)):
             if not self._is_there(publication):
                 self._publish(publication, self._stage(publication))
 
@@ -108,7 +108,7 @@ class PostgresTable:
     # ------------------------------------------------------------ taking the output
 
     def _create_side_tables(self, session: Session) -> None:
-        schema, *tables = session.one("look for side tables", statements.THERE)
+        schema, *tables = session.one("find side tables", statements.THERE)
         if schema and all(tables):
             return
         with session.transaction():
@@ -131,20 +131,18 @@ class PostgresTable:
         )
         taken = session.one("take", statements.TAKE, (owner,))
         if taken is None:
-            lake, pipeline, name = session.one(
-                "ask whose it is", statements.OWNER, (declared.into,)
-            )
+            lake, pipeline, name = session.one("read the owner", statements.OWNER, (declared.into,))
             raise OutputRefused(
                 f"output {declared.name}: {self.where} belongs to output {name} of pipeline {pipeline} in {lake}.",
-                hint="nothing was written. Two outputs in one table would overwrite each other: name a table for "
-                "each. Where that output is retired, docs/reference/outputs.md says how to give its table free.",
+                hint="declare a table for each output: two outputs in one table would overwrite each other. If the other "
+                "output is retired, release its table as in docs/reference/outputs.md. Nothing was written.",
             )
         epoch, target, key_before = taken
         if (target, sorted(key_before)) != (declared.into, key):
             raise OutputRefused(
-                f"output {declared.name}: it was published into {target} by the key {listed(key_before)}, and is "
-                f"declared into {declared.into} by the key {listed(key)}.",
-                hint="nothing was written. Declare what it was, or an output of another name into another table.",
+                f"output {declared.name}: expected {target} with the key {listed(key_before)} as published, found "
+                f"{declared.into} with the key {listed(key)}.",
+                hint="restore the declaration, or declare an output with another name and table. Nothing was written.",
             )
         return int(epoch)
 
@@ -181,8 +179,8 @@ class PostgresTable:
                 self._lock(session, publication)
                 self._write(session, self._steps(session, publication, staged), publication, staged)
                 session.run("check deferred constraints", statements.ALL_NOW)
-                raise _TakenBack
-        except _TakenBack:
+                raise _RolledBack
+        except _RolledBack:
             pass
 
     def _write(
@@ -222,9 +220,11 @@ class PostgresTable:
         try:
             found = session.one("lock", statements.LOCK, (self._owner,))
         except errors.LockNotAvailable:
-            raise self._held_too_long(str(publication)) from None
+            raise self._locked_too_long(str(publication)) from None
         if found is None:
-            raise self._in_doubt(publication, "tallystick.outputs no longer has its row")
+            raise self._in_doubt(
+                publication, "the row of the output in tallystick.outputs is missing"
+            )
         epoch, intervals = found
         held = self._held(session, publication)
         if held is not None and held.plan == publication.plan:
@@ -234,7 +234,7 @@ class PostgresTable:
         if counted != intervals:
             raise self._in_doubt(
                 publication,
-                f"tallystick.progress has {counted} of the {intervals} intervals that were written",
+                f"expected {intervals} written intervals in tallystick.progress, found {counted}",
             )
         self._check_generation(publication, held)
         return held
@@ -243,8 +243,8 @@ class PostgresTable:
         if epoch != self._epoch:
             raise busy(
                 str(publication),
-                f"another publisher has taken output {self.declared.name} ({self.where}: epoch {epoch}, ours is "
-                f"{self._epoch})",
+                f"another publisher has taken output {self.declared.name} ({self.where}): expected "
+                f"epoch {self._epoch}, found {epoch}",
             )
 
     def _check_generation(self, publication: Publication, held: HeldPlan | None) -> None:
@@ -253,24 +253,24 @@ class PostgresTable:
             if publication.instead_of is not None and len(publication.rows_before):
                 raise self._in_doubt(
                     publication,
-                    f"the ledger knows that plan {publication.instead_of} was written, and tallystick.progress has no "
-                    "row "
-                    "of the interval",
+                    f"expected plan {publication.instead_of} of the ledger in tallystick.progress, found no row of the "
+                    "interval",
                 )
             return
-        has = f"{self.where} holds generation {held.generation}, plan {held.plan}"
+        content = f"{self.where} has generation {held.generation}, plan {held.plan}"
         if held.generation > publication.generation:
             raise busy(
                 str(publication),
-                f"{has}: it was replaced meanwhile (if this comes back, the lake was set back to an older state)",
+                f"{content}, which is newer: it was replaced in the meantime (if it repeats, the lake was reset to an "
+                "older state)",
             )
         if held.generation == publication.generation or held.plan != publication.instead_of:
             raise self._in_doubt(
                 publication,
-                f"{has}, and the ledger wants plan {publication.plan} instead of {publication.instead_of or 'none'}",
+                f"{content}, but the ledger replaces plan {publication.instead_of or 'none'} by {publication.plan}",
             )
         if held.end != publication.interval.end:
-            raise self._in_doubt(publication, f"{has}, of an interval that ends at {held.end}")
+            raise self._in_doubt(publication, f"{content}, of an interval that ends at {held.end}")
 
     def _check_history(
         self, session: Session, steps: Statements, publication: Publication, held: HeldPlan | None
@@ -283,8 +283,8 @@ class PostgresTable:
         if found != wanted:
             raise self._in_doubt(
                 publication,
-                f"{SCHEMA}.{history_of(self._owner or '')} has {found} rows of the interval, and tallystick.progress "
-                f"says {wanted}",
+                f"expected {wanted} rows of the interval as in tallystick.progress, found {found} in "
+                f"{SCHEMA}.{history_of(self._owner or '')}",
             )
 
     def _held(self, session: Session, publication: Publication) -> HeldPlan | None:
@@ -322,27 +322,27 @@ class PostgresTable:
         return self._session
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        with told(what, self.where, lambda: self._secrets):
+    def _translated(self, what: str) -> Iterator[None]:
+        with translated(what, self.where, lambda: self._secrets):
             yield
 
-    def _held_too_long(self, what: str) -> Exception:
+    def _locked_too_long(self, what: str) -> Exception:
         assert self._session is not None
         return busy(
             what,
-            f"another publisher has held output {self.declared.name} ({self.where}) for "
+            f"another publisher has locked output {self.declared.name} ({self.where}) for "
             f"{self._session.settings.lock_timeout_s} s",
         )
 
     def _in_doubt(self, publication: Publication, why: str) -> OutputRefused:
         return OutputRefused(
-            f"{publication}: what {self.where} holds is in doubt: {why}.",
-            hint="nothing was written. The table and the schema tallystick belong together: restore both from one "
-            "backup; docs/reference/outputs.md says what else can be done.",
+            f"{publication}: the content of {self.where} is in doubt: {why}.",
+            hint="restore the table and the schema tallystick from one backup: they belong together. Other ways are "
+            "in docs/reference/outputs.md. Nothing was written.",
         )
 
 
-class _TakenBack(Exception):
+class _RolledBack(Exception):
     """The end of a rehearsal, which rolls it back."""
 
 

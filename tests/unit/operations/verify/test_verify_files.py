@@ -146,7 +146,7 @@ DAMAGES = {
         where="tables/events/metadata/00003-",
         message="the table metadata cannot be read",
         expected="a readable table metadata",
-        found=".avro is gone",
+        found=".avro, which does not exist",
     ),
     "a table lists a file twice": Damage(
         do=lambda s: _restage(s, add=[live_file(s)]),

@@ -262,7 +262,7 @@ DAMAGES = {
         where="commits/000000000005-",
         message="the record is named by commits/000000000007-",
         expected="a record",
-        found="the account adds up to 4, the range holds 3 offsets",
+        found="expected an account of 3 offsets, found 4",
     ),
     "the ledger has other totals": Damage(
         do=_edit_totals,
@@ -342,10 +342,10 @@ def test_each_damage_is_found_by_its_check(small: SmallLake, name: str) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (b"{", "not canonical JSON"),
-        (b"", "not canonical JSON"),
+        (b"{", "expected canonical JSON"),
+        (b"", "expected canonical JSON"),
         (b'{"format":"tallystick.root/9"}', "written by another version of tallystick"),
-        (b'{"format":"something"}', "format is 'something'"),
+        (b'{"format":"something"}', "found 'something'"),
     ],
 )
 def test_a_root_that_cannot_be_read_is_refused(small: SmallLake, body: bytes, message: str) -> None:

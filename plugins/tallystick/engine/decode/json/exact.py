@@ -71,7 +71,7 @@ def shorten(text: str, chars_max: int) -> str:
 
 
 def _no_constant(text: str) -> Any:
-    message = f"{text} is no JSON"
+    message = f"{text} is not JSON"
     raise ValueError(message)
 
 
@@ -102,11 +102,11 @@ class ExactRow:
         row: list[Any] = []
         for name, required, convert in self._columns:
             if name in twice:
-                raise Mismatch("duplicate", f"field {_name(name)} stands twice")
+                raise Mismatch("duplicate", f"field {_name(name)} occurs twice")
             inner = found.get(name)
             if inner is None:
                 if required:
-                    raise Mismatch(*_lack(name, there=name in found))
+                    raise Mismatch(*_absent(name, is_null=name in found))
                 row.append(None)
             else:
                 row.append(convert(inner))
@@ -117,10 +117,10 @@ class ExactRow:
         return self._columns[index][2]
 
 
-def _lack(name: str, *, there: bool) -> tuple[str, str]:
-    if there:
+def _absent(name: str, *, is_null: bool) -> tuple[str, str]:
+    if is_null:
         return "null", f"field {_name(name)} is required and null"
-    return "missing", f"field {_name(name)} is required and not there"
+    return "missing", f"field {_name(name)} is required and missing"
 
 
 def _name(field: str) -> str:
@@ -143,7 +143,7 @@ def _parse(value: bytes) -> _JsonObject:
     except ValueError as error:
         raise Mismatch("json", str(error)) from error
     if not isinstance(parsed, _JsonObject):
-        raise Mismatch("object", f"{_shown(parsed)} where an object belongs")
+        raise Mismatch("object", f"expected an object, found {_shown(parsed)}")
     return parsed
 
 
@@ -170,7 +170,7 @@ def _shown(value: Any) -> str:
     return "an object" if isinstance(value, _JsonObject) else "an array"
 
 
-def _nearest_float(spelt: str, near: float) -> float:
+def _nearest_float(literal: str, near: float) -> float:
     """Return the float nearest to a number, or infinity beyond the largest float; `near` is the nearest double.
 
     If `near` is halfway between two floats and the number is not, rounding twice can give the wrong float. So a double
@@ -179,7 +179,7 @@ def _nearest_float(spelt: str, near: float) -> float:
     """
     if near == 0 or math.isinf(near):
         return near
-    exact, found = Decimal(spelt), Decimal(near)
+    exact, found = Decimal(literal), Decimal(near)
     if exact != found and not struct.unpack("<Q", struct.pack("<d", near))[0] & 1:
         near = math.nextafter(near, math.inf if exact > found else -math.inf)
     try:
@@ -250,11 +250,11 @@ class _Rule:
         """Decode base64 that has its padding, no other characters, and only zero pad bits (RFC 4648, 3.5 and 4)."""
         found = self.text(value)
         try:
-            spelt = found.encode("ascii")
-            content = binascii.a2b_base64(spelt, strict_mode=True)
+            literal = found.encode("ascii")
+            content = binascii.a2b_base64(literal, strict_mode=True)
         except ValueError as error:
             raise self.refuse("type", value, "is not base64") from error
-        if binascii.b2a_base64(content, newline=False) != spelt:
+        if binascii.b2a_base64(content, newline=False) != literal:
             raise self.refuse("type", value, "is not base64")
         return content
 
@@ -268,10 +268,10 @@ class _Rule:
     def decimal(self, value: Any) -> Decimal:
         """Return a number, or a string in the syntax of a JSON number, as a decimal; never convert through a double."""
         precision, scale = self._decimal or (0, 0)
-        spelt = value if isinstance(value, _Number) else _Number(self.text(value))
-        if not _NUMBER.fullmatch(spelt):
+        literal = value if isinstance(value, _Number) else _Number(self.text(value))
+        if not _NUMBER.fullmatch(literal):
             raise self.refuse("type", value)
-        unscaled = self._scaled(spelt, scale)
+        unscaled = self._scaled(literal, scale)
         if abs(unscaled) >= 10**precision:
             raise self.refuse("range", value, f"does not fit a {self._kind}")
         sign, digits, _ = Decimal(unscaled).as_tuple()
@@ -279,10 +279,10 @@ class _Rule:
 
     def rounded(self, value: Any) -> float:
         """Return the double or float that is nearest to the number; refuse a number beyond the largest one."""
-        spelt = self.number(value)
-        found = float(spelt)
+        literal = self.number(value)
+        found = float(literal)
         if self._kind == "float":
-            found = _nearest_float(spelt, found)
+            found = _nearest_float(literal, found)
         if math.isinf(found):
             raise self.refuse("range", value, f"does not fit a {self._kind}")
         return found
@@ -290,19 +290,19 @@ class _Rule:
     def time(self, value: Any) -> int:
         """Return days or microseconds since 1970, by the column's parse rule."""
         numbers = instants.takes_numbers(self._column)
-        spelt = self.number(value) if numbers else self.text(value)
+        literal = self.number(value) if numbers else self.text(value)
         try:
-            return instants.parser(self._column)(str(spelt))
+            return instants.parser(self._column)(str(literal))
         except instants.NoInstant as error:
             raise self.refuse(error.kind, value, str(error)) from error
 
-    def _scaled(self, spelt: str, scale: int) -> int:
+    def _scaled(self, literal: str, scale: int) -> int:
         """Return the number times 10**scale; refuse it if that is not whole. It may still be out of the type's range."""
-        value = _Number(spelt)
-        if len(spelt) > NUMBER_CHARS_MAX:
-            raise self.refuse("range", value, f"has {len(spelt)} characters")
+        value = _Number(literal)
+        if len(literal) > NUMBER_CHARS_MAX:
+            raise self.refuse("range", value, f"has {len(literal)} characters")
         try:
-            sign, digits, exponent = Decimal(spelt).as_tuple()
+            sign, digits, exponent = Decimal(literal).as_tuple()
         except InvalidOperation as error:  # the exponent is beyond the limits of the decimal module
             raise self.refuse("range", value, "has an exponent out of range") from error
         unscaled, shift = int("".join(map(str, digits))), int(exponent) + scale
@@ -314,6 +314,6 @@ class _Rule:
             return (-unscaled if sign else unscaled) * int(10**shift)
         power = int(10 ** min(-shift, len(digits)))
         if -shift > len(digits) or unscaled % power:
-            what = f"has more than {scale} decimals" if scale else "is no whole number"
+            what = f"has more than {scale} decimals" if scale else "is not a whole number"
             raise self.refuse("inexact", value, what)
         return (-unscaled if sign else unscaled) // power

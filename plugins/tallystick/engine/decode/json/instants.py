@@ -56,22 +56,22 @@ def parser(column: Column) -> Callable[[str], int]:
 
 def _epoch(text: str, rule: str, kind: str) -> int:
     try:
-        spelt = Decimal(text)
+        number = Decimal(text)
     except InvalidOperation as error:
         raise NoInstant("lies outside the years 1 to 9999", "range") from error
-    if not spelt:
+    if not number:
         return 0
-    if spelt.adjusted() > 20:
+    if number.adjusted() > 20:
         raise NoInstant("lies outside the years 1 to 9999", "range")
-    sign, digits, exponent = spelt.as_tuple()
+    sign, digits, exponent = number.as_tuple()
     # Zeros at the end do not change the value, so they do not count.
     significant = "".join(map(str, digits)).rstrip("0")
-    if spelt.adjusted() < -6 or len(significant) > 27:
+    if number.adjusted() < -6 or len(significant) > 27:
         raise NoInstant("is finer than a microsecond", "inexact")
     dropped = len(digits) - len(significant)
-    spelt = Decimal((sign, tuple(map(int, significant)), int(exponent) + dropped))
+    number = Decimal((sign, tuple(map(int, significant)), int(exponent) + dropped))
     # Within these bounds, the 28 digits of the decimal context lose only zeros, so the comparison below is exact.
-    exact = spelt * EPOCH_FACTORS[rule]
+    exact = number * EPOCH_FACTORS[rule]
     micros = int(exact)
     if micros != exact:
         raise NoInstant("is finer than a microsecond", "inexact")
@@ -81,7 +81,7 @@ def _epoch(text: str, rule: str, kind: str) -> int:
 def _iso_date(text: str) -> int:
     found = _DATE.fullmatch(text)
     if not found:
-        raise NoInstant("is no date like 2013-01-31")
+        raise NoInstant("is not a date like 2013-01-31")
     return _day(int(found[1]), int(found[2]), int(found[3]))
 
 
@@ -89,12 +89,14 @@ def _iso_time(text: str, *, zoned: bool) -> int:
     found = _TIME.fullmatch(text)
     if not found:
         raise NoInstant(
-            "is no ISO 8601 time like 2013-01-31T05:15:00Z" if zoned else "is no ISO 8601 time"
+            "is not an ISO 8601 time like 2013-01-31T05:15:00Z"
+            if zoned
+            else "is not an ISO 8601 time"
         )
     year, month, day, hour, minute = (int(found[i]) for i in range(1, 6))
     second, fraction, offset = int(found[6] or 0), (found[7] or "").ljust(9, "0"), found[8]
     if hour > 23 or minute > 59 or second > 59:
-        raise NoInstant("has no such time of day")
+        raise NoInstant("has an invalid time of day")
     if fraction[6:] != "000":
         raise NoInstant("is finer than a microsecond", "inexact")
     if zoned != bool(offset):
@@ -114,7 +116,7 @@ def _offset_us(offset: str | None) -> int:
         return 0
     hours, minutes = int(offset[1:3]), int(offset[-2:]) if len(offset) > 3 else 0
     if hours > 23 or minutes > 59:
-        raise NoInstant("has no such offset from UTC")
+        raise NoInstant("has an invalid offset from UTC")
     return (-1 if offset[0] == "-" else 1) * (hours * 60 + minutes) * 60_000_000
 
 
@@ -122,7 +124,7 @@ def _day(year: int, month: int, day: int) -> int:
     try:
         return date(year, month, day).toordinal() - EPOCH_ORDINAL
     except ValueError as error:
-        raise NoInstant("is no day of the calendar") from error
+        raise NoInstant("is not a day of the calendar") from error
 
 
 @lru_cache(maxsize=65_536)

@@ -32,7 +32,7 @@ _MONTH_DAYS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 @compiled
 def _append(value: Int, byte: Int) -> Int:
-    """Return `value` with one more decimal digit, or -1 if `byte` is no digit or the result might not fit 64 bits."""
+    """Return `value` with one more decimal digit, or -1 if `byte` is not a digit or the result might not fit 64 bits."""
     if byte < 48 or byte > 57 or value > _APPENDABLE_MAX:
         return np.int64(-1)
     return value * 10 + np.int64(byte) - 48

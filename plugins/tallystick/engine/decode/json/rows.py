@@ -107,15 +107,15 @@ class JsonDecoder:
             if column.required:
                 needs_exact |= ~found.valid
             arrays.append(read(found))
-        settled = pa.Table.from_arrays(arrays, schema=self.schema)
+        proven = pa.Table.from_arrays(arrays, schema=self.schema)
         if not needs_exact.any():
             return Decoded(
-                rows=settled, kept=np.arange(rows), dead=np.empty(0, np.int64), reasons=()
+                rows=proven, kept=np.arange(rows), dead=np.empty(0, np.int64), reasons=()
             )
-        return self._second_look(values, settled, needs_exact.astype(np.bool_), null)
+        return self._decode_exactly(values, proven, needs_exact.astype(np.bool_), null)
 
-    def _second_look(
-        self, values: pa.BinaryArray, settled: pa.Table, needs_exact: Array, null: Array
+    def _decode_exactly(
+        self, values: pa.BinaryArray, proven: pa.Table, needs_exact: Array, null: Array
     ) -> Decoded:
         good = np.flatnonzero(~needs_exact)
         late: list[int] = []
@@ -128,10 +128,10 @@ class JsonDecoder:
                     self._decode_one(None if null[position] else values[position].as_py())
                 )
                 late.append(position)
-            except Mismatch as misfit:
+            except Mismatch as mismatch:
                 dead.append(position)
-                reasons.append(misfit.reason)
-        rows, kept = settled.take(pa.array(good)), good
+                reasons.append(mismatch.reason)
+        rows, kept = proven.take(pa.array(good)), good
         if late:
             kept = np.concatenate([good, np.array(late, np.int64)])
             order = np.argsort(kept, kind="stable")
