@@ -161,7 +161,7 @@ def _calls(published: Publication, folder: Path, **how: Any) -> None:
         name="bench", table="t", url="http://receiver.example/", concurrency=1, **how
     )
     output = HttpReceiver(declared, HttpSettings, _Discarding("bench"))
-    output._ask = lambda *_: HttpAnswer(status=200, text="")  # type: ignore[method-assign]
+    output._send = lambda *_: HttpAnswer(status=200, text="")  # type: ignore[method-assign]
     output.prepare(published)
     output.begin(SCOPE)
     output.publish(published, resumed=False)

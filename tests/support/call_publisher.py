@@ -90,7 +90,7 @@ def main(kind: str, address: str, folder: str, step: str, nth: int) -> None:
         output = http(
             address, store, **({"key": ["k"], "replaced": "once"} if kind == "by key" else {})
         )
-        report_steps(output, "_ask", stepped)
+        report_steps(output, "_send", stepped)
     output.begin(SCOPE)
     output.publish(publication(ROWS), resumed=False)
 

@@ -135,4 +135,4 @@ def test_a_landed_file_that_is_changed_or_gone_is_refused(landed: SimpleNamespac
     landed.store.delete([file.key])
     with pytest.raises(Corrupt, match="found no object") as caught:
         list(read_records(landed.store, file, landed.work.pipeline))
-    assert "clear the stage task" in caught.value.hint
+    assert "clear task `stage`" in caught.value.hint

@@ -58,7 +58,7 @@ def test_a_transaction_that_was_aborted_and_is_not_listed_is_refused(run: Read) 
     with pytest.raises(
         LogDamaged,
         match=r"'t' partition 0, a transaction of producer id 9: the broker lists its records from offset 0 on as "
-        r"committed, the marker at offset 3 says ABORT",
+        r"committed, the marker at offset 3 is ABORT",
     ) as failed:
         run(script, 0, 4)
     assert "kafka-dump-log.sh" in failed.value.hint
@@ -66,7 +66,7 @@ def test_a_transaction_that_was_aborted_and_is_not_listed_is_refused(run: Read) 
 
 def test_a_transaction_that_was_committed_and_is_listed_as_aborted_is_refused(run: Read) -> None:
     script = Script(answer(data(0, 3), end(3, abort=False), aborted=listed((9, 0))))
-    with pytest.raises(LogDamaged, match="as aborted, the marker at offset 3 says COMMIT"):
+    with pytest.raises(LogDamaged, match="as aborted, the marker at offset 3 is COMMIT"):
         run(script, 0, 4)
 
 
@@ -81,7 +81,7 @@ def test_the_lists_of_two_answers_must_agree(run: Read) -> None:
 
 def test_a_marker_in_a_later_answer_is_compared_with_the_list_of_the_first(run: Read) -> None:
     script = Script(answer(data(0, 3)), answer(numbered(3, 5), end(5, abort=True)))
-    with pytest.raises(LogDamaged, match="marker at offset 5 says ABORT"):
+    with pytest.raises(LogDamaged, match="marker at offset 5 is ABORT"):
         run(script, 0, 6)
 
 
@@ -89,7 +89,7 @@ def test_a_marker_after_the_range_is_compared_if_the_last_answer_contains_it(
     run: Read,
 ) -> None:
     beyond = (data(0, 3), numbered(3, 9), data(9, 10), end(10, abort=True))
-    with pytest.raises(LogDamaged, match="marker at offset 10 says ABORT"):
+    with pytest.raises(LogDamaged, match="marker at offset 10 is ABORT"):
         run(Script(answer(*beyond)), 0, 2)
     assert run(Script(answer(*beyond, aborted=listed((9, 0)))), 0, 2) == ([], (0, 2, 0))
 
@@ -105,9 +105,9 @@ def test_one_wrong_entry_among_many_right_ones_is_detected(run: Read) -> None:
     for turn in range(0, 40, 4):
         batches += [data(turn, turn + 3, 9), end(turn + 3, abort=turn == 20)]
     assert run(Script(answer(*batches, aborted=listed((9, 20)))), 0, 40)[1] == (27, 3, 10)
-    with pytest.raises(LogDamaged, match="marker at offset 23 says ABORT"):
+    with pytest.raises(LogDamaged, match="marker at offset 23 is ABORT"):
         run(Script(answer(*batches)), 0, 40)
-    with pytest.raises(LogDamaged, match="marker at offset 27 says COMMIT"):
+    with pytest.raises(LogDamaged, match="marker at offset 27 is COMMIT"):
         run(Script(answer(*batches, aborted=listed((9, 20), (9, 24)))), 0, 40)
 
 

@@ -102,7 +102,7 @@ def test_an_error_that_does_not_pass_ends_with_the_reason(run: Any) -> None:
     moving = [answer(error=kerrors.NotLeaderForPartitionError)] * 1_000_000
     with pytest.raises(
         KafkaUnavailable,
-        match=r"nowhere:1 did not give topic 't' partition 0 from offset 0: .*NotLeader",
+        match=r"nowhere:1 did not return topic 't' partition 0 from offset 0: .*NotLeader",
     ):
         run(Script(*moving), 0, 3)
 
@@ -254,7 +254,7 @@ def test_a_marker_before_the_position_still_ends_its_transaction(run: Any) -> No
 
 
 def test_a_truncated_first_batch_is_damage_not_a_loop(run: Any) -> None:
-    with pytest.raises(LogDamaged, match=r"\d+ bytes at offset 0 hold no whole batch"):
+    with pytest.raises(LogDamaged, match=r"\d+ bytes at offset 0 do not contain a whole batch"):
         run(Script(answer(numbered(0, 3)[:-1])), 0, 3)
 
 
@@ -320,7 +320,7 @@ def test_the_leader_is_read_if_the_replica_fails(run: Any, bad: Answer) -> None:
 
 def test_the_answer_of_the_leader_after_a_replica_is_final(run: Any) -> None:
     bad = answer(last_stable=4)
-    with pytest.raises(NotYet, match="the last stable offset is 4"):
+    with pytest.raises(NotYet, match="expected a last stable offset of at least 5, found 4"):
         run(Script(NEARER, bad, bad), 0, 5, rack="here")
 
 

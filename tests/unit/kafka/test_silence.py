@@ -404,7 +404,7 @@ def test_a_proof_that_is_fetched_after_the_gap_loses_records(
     run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer to a fetch at the end of the range proves nothing about the range. The mutant fetches there."""
-    fetch_from = reader_module._Reading._ask
+    fetch_from = reader_module._Reading._send
 
     def at_the_end(self: Any, offset: int, *, committed: bool = True, **options: Any) -> Any:
         return fetch_from(

@@ -59,7 +59,7 @@ def test_topics_and_folders_allow_their_own_kind_of_replacement_or_refuse(
     for other in sorted(others):
         with pytest.raises(InvalidPipeline) as caught:
             output(replaced=other)
-        assert caught.value.message == f"output feed: replaced={other!r} is not what {kind} can do."
+        assert caught.value.message == f"output feed: unsupported replaced={other!r} for {kind}."
         assert caught.value.hint == f"use {default} or refuse."
 
 
@@ -77,7 +77,9 @@ def test_two_outputs_with_one_target_are_refused(output: Callable[..., DeclaredO
     first, second = output(), output(name="sums", table="per_kind")
     with pytest.raises(InvalidPipeline) as caught:
         declaring(first, http(name="between", url="https://c/d"), second)
-    assert caught.value.message == f"outputs feed and sums have one target, {first.target}."
+    assert caught.value.message == (
+        f"outputs feed and sums: expected different targets, found {first.target} twice."
+    )
     assert caught.value.hint.startswith("give each a place of its own")
 
 

@@ -198,7 +198,7 @@ def test_publish_waits_for_a_locked_folder_and_then_fails_as_busy(tmp_path: Path
     output.begin(SCOPE)
     with (tmp_path / files.HIDDEN / "lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(OutputBusy, match=r"another process has held .* output feed"):
+        with pytest.raises(OutputBusy, match=r"another process has locked .* output feed"):
             output.publish(pub, resumed=False)
     output.publish(pub, resumed=False)
     assert visible(tmp_path) == {FILE: OLD}
@@ -216,7 +216,7 @@ def test_a_full_disk_can_be_retried_and_other_errors_need_a_fix(
         with monkeypatch.context() as patched:
             patched.setattr(files, "_sync", fails)
             with pytest.raises(
-                error, match=r"output feed of .*: the folder: .*the commit of the tables stands"
+                error, match=r"output feed of .*: the folder: .*the tables are committed"
             ):
                 output.prepare(pub)
         assert hidden(tmp_path, ".writing") == []
@@ -233,7 +233,7 @@ def test_a_damaged_note_is_refused(tmp_path: Path) -> None:
     output.publish(publication(OLD), resumed=False)
     (note,) = (tmp_path / files.HIDDEN).glob("*.published")
     note.write_text('{"plan": 1')
-    with pytest.raises(Corrupt, match="does not say which plan"):
+    with pytest.raises(Corrupt, match="expected the plan of"):
         output.publish(publication(NEW, plan=2, generation=2), resumed=False)
     assert visible(tmp_path) == {FILE: OLD}
 
@@ -371,8 +371,8 @@ def test_a_folder_of_another_output_is_refused_and_both_are_named(
     with pytest.raises(OutputRefused) as caught:
         folder(tmp_path, name=name).begin(scope)
     assert caught.value.message == (
-        f"{named} is to publish into {tmp_path}, which belongs to output feed of pipeline small in memory://small, as "
-        f"{owner_note(tmp_path)} says."
+        f"{tmp_path}: expected {named} as owner, found output feed of pipeline small in memory://small in "
+        f"{owner_note(tmp_path)}."
     )
     assert caught.value.hint.startswith(
         "declare another folder; or remove that file, if the other output is retired."
@@ -391,7 +391,7 @@ def test_a_folder_without_an_owner_note_is_taken_with_its_files(
     assert not owner_note(tmp_path).exists()
     folder(tmp_path).begin(SCOPE)
     assert visible(tmp_path) == {FILE: OLD}
-    with pytest.raises(OutputRefused, match="belongs to output feed of pipeline small"):
+    with pytest.raises(OutputRefused, match="found output feed of pipeline small"):
         folder(tmp_path).begin(OTHER)
 
 
@@ -407,7 +407,7 @@ def test_one_of_two_outputs_that_take_a_folder_at_once_has_it(
         return real(self, *of)
 
     monkeypatch.setattr(Folder, "_locked", after_the_other)
-    with pytest.raises(OutputRefused, match=r"belongs to output feed .* in memory://other"):
+    with pytest.raises(OutputRefused, match=r"found output feed .* in memory://other"):
         first.begin(SCOPE)
     assert json.loads(owner_note(tmp_path).read_bytes())["lake"] == OTHER.lake
 
@@ -441,7 +441,7 @@ def test_a_process_that_dies_while_taking_a_folder_leaves_it_free_or_taken(
         ('{"format": "tallystick.folder/1", "lake": "a"}', "missing 2 required"),
         (
             '{"format": "tallystick.folder/1", "lake": 1, "pipeline": "p", "output": "o"}',
-            "its lake is 1",
+            "expected a text as lake, found 1",
         ),
     ],
 )

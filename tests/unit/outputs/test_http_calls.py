@@ -266,14 +266,14 @@ def test_a_task_that_is_ended_notes_the_acknowledged_calls(threads: int) -> None
     endpoint, notes = Endpoint(), store()
     with receiver(endpoint) as url:
         output = http(url, notes, concurrency=threads)
-        real = output._ask
+        real = output._send
 
         def ended(pub: Any, effect: Any) -> Any:
             if effect.number == 3:
                 raise Killed
             return real(pub, effect)
 
-        output._ask = ended  # type: ignore[method-assign]
+        output._send = ended  # type: ignore[method-assign]
         with pytest.raises(Killed):
             publish(output, publication(ROWS))
         before = len(endpoint.calls)
@@ -289,7 +289,7 @@ def test_a_zombie_that_repeats_an_acknowledged_call_changes_nothing() -> None:
         endpoint, notes = Endpoint(), store()
         with receiver(endpoint) as url:
             zombie = http(url, notes, **options)
-            real = zombie._ask
+            real = zombie._send
             slept: list[str] = []
 
             def sleeps(
@@ -307,7 +307,7 @@ def test_a_zombie_that_repeats_an_acknowledged_call_changes_nothing() -> None:
                     publish(http(url, notes, **options), publication(ROWS), resumed=True)
                 return real(pub, effect)
 
-            zombie._ask = sleeps  # type: ignore[method-assign]
+            zombie._send = sleeps  # type: ignore[method-assign]
             publish(zombie, publication(ROWS))
         assert acted(endpoint) == sorted(row["k"] for row in ROWS)
         assert endpoint.keys.count(slept[0]) == 2
@@ -360,10 +360,13 @@ def test_calls_per_s_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"k": "a", "n": 1}, {"k": None, "n": 2}], "row 1 has no value in its key column 'k'"),
+        (
+            [{"k": "a", "n": 1}, {"k": None, "n": 2}],
+            "row 1: expected a value in key column 'k', found null",
+        ),
         (
             [{"k": "a", "n": 1}, {"k": "b", "n": 2}, {"k": "a", "n": 3}],
-            "rows 0 and 2 have one key (k='a')",
+            "found rows 0 and 2 with the key (k='a')",
         ),
         ([{"n": 1}], "key column 'k' is not a column of the table"),
     ],
@@ -392,17 +395,17 @@ def test_a_time_that_no_receiver_can_read_is_refused_before_anything_is_sent() -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"url": "ftp://a/b"}, "neither http"),
-        ({"url": "https://me:word@a/b"}, "neither http"),
-        ({"url": "https://a/b\n"}, "neither http"),
-        ({"url": "//a/b"}, "neither http"),
-        ({"url": "https://a:x/b"}, "neither http"),
+        ({"url": "ftp://a/b"}, "expected a url of http"),
+        ({"url": "https://me:word@a/b"}, "expected a url of http"),
+        ({"url": "https://a/b\n"}, "expected a url of http"),
+        ({"url": "//a/b"}, "expected a url of http"),
+        ({"url": "https://a:x/b"}, "expected a url of http"),
         ({"method": "GET"}, "method='GET'"),
         ({"replaced": "compensate"}, "replaced='compensate'"),
         ({"key": ["k"]}, "expected replaced='once' or 'refuse'"),
-        ({"key": "k"}, "the key of output feed is 'k'"),
-        ({"concurrency": 0}, "concurrency 0"),
-        ({"calls_per_s": 0}, "calls_per_s 0"),
+        ({"key": "k"}, "expected a list of columns, each once, as key, found 'k'"),
+        ({"concurrency": 0}, "found 0"),
+        ({"calls_per_s": 0}, "found 0"),
         ({"http": "A"}, "connection name 'A'"),
     ],
 )

@@ -251,8 +251,8 @@ def test_keys_of_calls_are_the_same_in_memory_and_on_disk(
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (["b", "a", "c", "a", "b"], r"rows 1 and 3 have one key \(k='a'\)"),
-        (["b", "a", None, "a"], r"row 2 has no value in its key column 'k'"),
+        (["b", "a", "c", "a", "b"], r"found rows 1 and 3 with the key \(k='a'\)"),
+        (["b", "a", None, "a"], r"row 2: expected a value in key column 'k', found null"),
         (["b", "a", "c"], ""),
     ],
 )

@@ -51,12 +51,15 @@ def test_a_declaration_names_its_target_without_secrets() -> None:
         ({"into": 'public."a"'}, "expected into='schema.table'"),
         ({"into": "a.b.c"}, "expected into='schema.table'"),
         ({"into": "public." + "a" * 64}, "expected into='schema.table'"),
-        ({"key": []}, r"output feed: its key \(\) names no column"),
-        ({"key": ["k", "k"]}, r"output feed: its key \(k, k\) names a column twice"),
-        ({"key": "k"}, "the key of output feed is the text 'k', where a list belongs"),
+        ({"key": []}, r"output feed: expected a key of at least one column, each once, found none"),
+        (
+            {"key": ["k", "k"]},
+            r"output feed: expected a key of at least one column, each once, found \(k, k\)",
+        ),
+        ({"key": "k"}, "the key of output feed: expected a list, found the string 'k'"),
         ({"key": ['k"; --']}, "output feed: key: column name"),
         ({"postgres": "Main"}, "connection name 'Main' is not allowed"),
-        ({"replaced": "correct"}, "replaced='correct' is not what a table can do"),
+        ({"replaced": "correct"}, "unsupported replaced='correct' for a table"),
     ],
 )
 def test_an_invalid_declaration_is_refused_with_the_reason(
@@ -175,8 +178,8 @@ def test_an_undefined_connection_is_refused_with_the_places_that_were_read() -> 
             SETTINGS.replace('"host"', '"port": 70000, "host"'),
             "port: expected 1 to 65535, found 70000",
         ),
-        (SETTINGS.replace('"host"', '"sslmode": "yes", "host"'), "sslmode 'yes' is unknown"),
-        (SETTINGS.replace('"host"', '"sslkey": "k", "host"'), "given without sslcert"),
+        (SETTINGS.replace('"host"', '"sslmode": "yes", "host"'), "unknown sslmode 'yes'"),
+        (SETTINGS.replace('"host"', '"sslkey": "k", "host"'), "set without sslcert"),
         (
             SETTINGS.replace('"host"', '"lock_timeout_s": 0, "host"'),
             "lock_timeout_s: expected 1 to",

@@ -39,7 +39,9 @@ def test_times_of_the_years_1_to_9999_pass_to_the_last_unit_and_no_others(
     kind = pa.timestamp(unit, tz=zone)
     check_times(with_times(kind, FIRST // scale, None, 0, END // scale - 1))
     for value in (FIRST // scale - 1, END // scale):
-        with pytest.raises(OutputRefused, match=rf"row 2 \(k='r2'\) has {value} "):
+        with pytest.raises(
+            OutputRefused, match=rf"row 2 \(k='r2'\), column 'at': .* found {value} "
+        ):
             check_times(with_times(kind, 0, None, value))
 
 
@@ -47,7 +49,7 @@ def test_dates_of_the_years_1_to_9999_pass_and_no_others() -> None:
     last = date.max.toordinal() - date(1970, 1, 1).toordinal()
     check_times(with_times(pa.date32(), DAYS, 0, None, last))
     for value in (DAYS - 1, last + 1):
-        with pytest.raises(OutputRefused, match=rf"{value} days since 1970 in its column 'at'"):
+        with pytest.raises(OutputRefused, match=rf"column 'at': .* found {value} days since 1970"):
             check_times(with_times(pa.date32(), value))
 
 
@@ -57,5 +59,5 @@ def test_nanoseconds_and_other_columns_pass() -> None:
 
 
 def test_a_key_column_with_an_unreadable_time_does_not_hide_the_error() -> None:
-    with pytest.raises(OutputRefused, match=r"row 0 \(k='r0', also=\?\) has"):
+    with pytest.raises(OutputRefused, match=r"row 0 \(k='r0', also=\?\), column 'at'"):
         check_times(with_times(pa.timestamp("us"), END, identity=("k", "at", "also")))

@@ -135,9 +135,11 @@ def test_a_broken_store_is_refused_with_the_step_that_failed(
     with pytest.raises(StoreRefused) as raised:
         prove_conditional_writes(store, scratch=SCRATCH)
     message = raised.value.message
-    assert message.startswith("memory://memory does not honour conditional writes: asked to ")
+    assert message.startswith(
+        "memory://memory does not honour conditional writes: on the request to "
+    )
     step_shown, _, rest = message.partition(", expected ")
-    expected_shown, _, answer_shown = rest.partition(", answered ")
+    expected_shown, _, answer_shown = rest.partition(", found ")
     assert step in step_shown
     assert expected in expected_shown
     assert answer in answer_shown

@@ -398,7 +398,7 @@ class TestRefused:
             ([of_another_table], (), "found table hourly"),
             ([unpartitioned], (), "expected a partition of"),
             ([replace(file, partition=("2013-01-01",))], (), "expected a partition of"),
-            ([replace(file, columns=(replace(file.columns[0], id=77),))], (), "column id 77"),
+            ([replace(file, columns=(replace(file.columns[0], id=77),))], (), "found 77"),
         ):
             with pytest.raises(ReportRejected, match=message):
                 flights.stage(add, drop)
