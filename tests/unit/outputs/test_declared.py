@@ -80,7 +80,7 @@ def test_two_outputs_with_one_target_are_refused(output: Callable[..., DeclaredO
     assert caught.value.message == (
         f"outputs feed and sums: expected different targets, found {first.target} twice."
     )
-    assert caught.value.hint.startswith("give each a place of its own")
+    assert caught.value.hint.startswith("give each output a target of its own")
 
 
 def test_outputs_with_different_targets_are_declared_together() -> None:

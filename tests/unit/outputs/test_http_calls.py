@@ -186,9 +186,9 @@ def test_a_refused_row_can_be_skipped_by_the_note_that_the_error_names() -> None
             with pytest.raises(OutputRefused) as caught:
                 publish(http(url, notes, **options), publication(ROWS))
             rest = caught.value.hint.partition("write an object memory://small/")[2]
-            key, _, holds = rest.partition(" that holds ")
+            key, _, holds = rest.partition(" with the content ")
             key, body = (
-                (key, holds.removesuffix(" first.")) if holds else (key.partition(",")[0], "?")
+                (key, holds.removesuffix(" first.")) if holds else (key.partition(" with ")[0], "?")
             )
             notes.create(key, body.encode())
             publish(http(url, notes, **options), publication(ROWS), resumed=True)
