@@ -288,7 +288,7 @@ class AirflowApi:
                 )
             try:
                 return self._send(method, "/api/v2" + path, body, token=self._token)
-            except _LoginExpired:
+            except _LoginExpiredError:
                 if last:
                     raise
                 self._token = None
@@ -387,7 +387,7 @@ def _page_date(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class _LoginExpired(SettingsError):
+class _LoginExpiredError(SettingsError):
     """An error that means that Airflow does not accept the token or the password."""
 
 
@@ -396,7 +396,7 @@ def _refusal(
 ) -> SettingsError | InvalidRequest | RetryLater:
     message = f"Airflow answered {error.code} to {method} {path}: {error.read().decode(errors='replace')[:2000]}."
     if error.code in {401, 403}:
-        return _LoginExpired(
+        return _LoginExpiredError(
             message,
             hint="log in as the user of `tally local status`; the password is in stack.json of the state folder.",
         )

@@ -25,7 +25,7 @@ from examples.demo.console import Console, steps_table
 from examples.demo.flights import csv_archive
 from examples.demo.lake_state import LakeReader
 from examples.demo.pipelines import FLIGHTS, PIPELINES, DemoPipeline
-from examples.demo.user_actions import ActionFailed, UserActions, day
+from examples.demo.user_actions import ActionFailedError, UserActions, day
 from examples.demo.workspace import TOPIC, Workspace, set_environment
 from tallystick.errors import TallystickError
 from tallystick_devstack.airflow import LOCAL_MASTER
@@ -174,7 +174,7 @@ def _run_and_check(
     failed = False
     try:
         actions.run_all()
-    except (ActionFailed, TallystickError) as error:
+    except (ActionFailedError, TallystickError) as error:
         console.write(f"\nA user action had an unexpected result: {error}")
         failed = True
     console.heading("the ledger, from `tally status` and `tally verify`")

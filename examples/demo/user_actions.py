@@ -1,6 +1,6 @@
 """Every user action, with the requests that Airflow's pages send to its REST API; after each, the lake is checked.
 
-An action with an unexpected result raises ActionFailed, and the demo ends with FAIL.
+An action with an unexpected result raises ActionFailedError, and the demo ends with FAIL.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REPORTS = re.compile(r"/attempts/[^/]+/[^/]+\.json$")
 ROOT = re.compile(r"/root\.json$")
 
 
-class ActionFailed(Exception):
+class ActionFailedError(Exception):
     """A user action had an unexpected result."""
 
 
@@ -70,7 +70,7 @@ class UserActions:
         self._console = console
 
     def run_all(self) -> None:
-        """Run all actions in order; raises ActionFailed at the first unexpected result."""
+        """Run all actions in order; raises ActionFailedError at the first unexpected result."""
         self.schedule()
         if self._pipeline.backfilled:
             self.backfill()
@@ -291,7 +291,7 @@ class UserActions:
 
     def _require(self, condition: bool, message: str) -> None:
         if not condition:
-            raise ActionFailed(message)
+            raise ActionFailedError(message)
 
     def _expect_days(self, *days: int) -> LakeState:
         state = self._lake.read()
@@ -321,7 +321,7 @@ class UserActions:
             at = run["data_interval_start"]
             if at is not None and datetime.fromisoformat(at) == start:
                 return str(run["dag_run_id"])
-        raise ActionFailed(f"found no run with the interval of {start:%-d %B}")
+        raise ActionFailedError(f"found no run with the interval of {start:%-d %B}")
 
     def _clear(self, run_id: str, task: str) -> None:
         cleared = TASKS[TASKS.index(task) :]
@@ -355,7 +355,7 @@ class UserActions:
         deadline = time.monotonic() + deadline_s
         while (found := probe()) is None:
             if time.monotonic() >= deadline:
-                raise ActionFailed(f"no {what} within {deadline_s:g} s")
+                raise ActionFailedError(f"no {what} within {deadline_s:g} s")
             time.sleep(_POLL_S)
         return found
 

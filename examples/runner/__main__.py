@@ -21,7 +21,7 @@ from examples.checks import CheckResult
 from examples.demo.console import Console
 from examples.demo.pipelines import FLIGHTS
 from examples.demo.workspace import Workspace
-from examples.runner.harness import LAKES, Example, ExampleFailed, Harness, copy_files
+from examples.runner.harness import LAKES, Example, ExampleFailedError, Harness, copy_files
 from examples.runner.registry import EXAMPLES
 from tallystick.errors import TallystickError
 from tallystick_devstack.info import PARTS, StackInfo, read_stack, supervisor_lock
@@ -150,7 +150,7 @@ def _round(harness: Harness, example: Example, act: Callable[[], str]) -> Round:
         kill = kill or "not completed"
         kind = (
             ""
-            if isinstance(error, ExampleFailed | TallystickError)
+            if isinstance(error, ExampleFailedError | TallystickError)
             else f"{type(error).__name__}: "
         )
         harness.log(f"BAD: {kind}{error}")

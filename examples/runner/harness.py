@@ -35,7 +35,7 @@ os.environ["AWS_ENDPOINT_URL_S3"] = {url!r}
 """
 
 
-class ExampleFailed(Exception):
+class ExampleFailedError(Exception):
     """The example had an unexpected result."""
 
 
@@ -123,9 +123,9 @@ class Harness:
         self.console.log(f"[{self.name}] {text}")
 
     def require(self, condition: bool, message: str) -> None:
-        """Raise ExampleFailed with this message unless the condition is true."""
+        """Raise ExampleFailedError with this message unless the condition is true."""
         if not condition:
-            raise ExampleFailed(message)
+            raise ExampleFailedError(message)
 
     # ------------------------------------------------------------ buttons
 
@@ -159,7 +159,7 @@ class Harness:
         return str(self.api.trigger(self.name, conf={"mode": "refresh"})["dag_run_id"])
 
     def wait_for_success(self, run_id: str, *, dag: str | None = None) -> None:
-        """Wait until a run has ended, and raise ExampleFailed unless it succeeded."""
+        """Wait until a run has ended, and raise ExampleFailedError unless it succeeded."""
         name = dag or self.name
         run = self.api.wait_for_run(name, run_id, deadline_s=RUN_S)
         self.require(
@@ -173,7 +173,7 @@ class Harness:
         self.wait_for_success(run_id)
 
     def status(self) -> dict[str, Any]:
-        """Return the output of `tally status --json` for the lake; raises ExampleFailed if the command fails."""
+        """Return the output of `tally status --json` for the lake; raises ExampleFailedError if the command fails."""
         tally = Path(sys.executable).with_name("tally")
         done = subprocess.run(
             [str(tally), "status", self.lake, "--json"],
@@ -198,7 +198,7 @@ class Harness:
         return int(self.api.task(self.name, run_id, task)["try_number"])
 
     def change_job(self, old: str, new: str) -> None:
-        """Replace one text in the job's copy; raises ExampleFailed unless it occurs once."""
+        """Replace one text in the job's copy; raises ExampleFailedError unless it occurs once."""
         source = self.job_file.read_text(encoding="utf-8")
         self.require(
             source.count(old) == 1,
@@ -271,17 +271,17 @@ class Harness:
                 self.clear(run_id, PUBLISH)
         result = proxy.result
         if result is None:
-            raise ExampleFailed(f"run {run_id} succeeded, and no process was killed")
+            raise ExampleFailedError(f"run {run_id} succeeded, and no process was killed")
         self.log(f"process {result.pid} ({result.command[:60]}): {result}")
         self.require(self.tries(run_id, PUBLISH) > 1, f"publish of {run_id} was not tried again")
         return result
 
     def poll(self, probe: Callable[[], T | None], what: str, *, deadline_s: float = RUN_S) -> T:
-        """Call `probe` until it returns a value; raises ExampleFailed after the deadline."""
+        """Call `probe` until it returns a value; raises ExampleFailedError after the deadline."""
         deadline = time.monotonic() + deadline_s
         while (found := probe()) is None:
             if time.monotonic() >= deadline:
-                raise ExampleFailed(f"no {what} within {deadline_s:g} s")
+                raise ExampleFailedError(f"no {what} within {deadline_s:g} s")
             time.sleep(_POLL_S)
         return found
 

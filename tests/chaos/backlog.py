@@ -14,7 +14,7 @@ from typing import Any
 
 from chaos.moments import REPORT
 from chaos.records import produce_days, row_of
-from chaos.rounds import Missed, Nemesis, Round
+from chaos.rounds import MissedError, Nemesis, Round
 from chaos.victims import chains, kill
 from chaos.workspace import Workspace
 
@@ -46,7 +46,7 @@ def _inject(r: Round) -> None:
         _publish_again(r)
         r.until(lambda: _files(root) > 0, "a publication")
         if _committed(r):
-            raise Missed("the other day committed before the backlog was in progress")
+            raise MissedError("the other day committed before the backlog was in progress")
         r.note(f"{_files(root)} of {pending} are published; the other day may commit")
         trap.released.set()
         r.until(
@@ -54,7 +54,7 @@ def _inject(r: Round) -> None:
         )
         remaining = pending - _files(root)
         if remaining <= 0:
-            raise Missed("the backlog was published before the other day committed")
+            raise MissedError("the backlog was published before the other day committed")
         r.note(f"the other day is committed, {remaining} publications are still pending")
     if killed:
         for chain in chains(r.workspace.scheduler_pid):

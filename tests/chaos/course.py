@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from chaos.backlog import BACKLOG
 from chaos.processes import PROCESSES
-from chaos.rounds import Missed, Nemesis, Round, Violation
+from chaos.rounds import MissedError, Nemesis, Round, ViolationError
 from chaos.servers import SERVERS
-from chaos.small_disk import CannotMount
+from chaos.small_disk import MountError
 from chaos.table import Line
 from chaos.workspace import Workspace
 
@@ -62,7 +62,7 @@ class Course:
                 self.workspace.declare(upcoming.lake)
             try:
                 self._play(current)
-            except Violation as violation:
+            except ViolationError as violation:
                 return Broken(
                     nemesis=current.nemesis.name,
                     seed=current.seed,
@@ -81,7 +81,7 @@ class Course:
             self.lines[nemesis.name] = line
             try:
                 nemesis.ready(self.workspace)
-            except CannotMount as reason:
+            except MountError as reason:
                 line.not_run = str(reason)
                 self.report(f"{nemesis.name} is left out: {reason}")
 
@@ -118,13 +118,13 @@ class Course:
             current = self._round(first.nemesis, first.seed, hold=True) if hold else first
             try:
                 finding = current.run()
-            except Missed as missed:
+            except MissedError as missed:
                 line.missed += 1
                 self.report(f"{first.nemesis.name} {first.seed}: missed, {missed}")
                 continue
-            except Violation as violation:
+            except ViolationError as violation:
                 folder = self.workspace.save_evidence(current.lake)
-                raise Violation(f"{violation}\n\nevidence: {folder}") from None
+                raise ViolationError(f"{violation}\n\nevidence: {folder}") from None
             finally:
                 self.workspace.remove(current.lake)
             elapsed_s = time.monotonic() - current.began_at

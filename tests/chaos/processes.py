@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 
 from chaos.moments import ANY, COMMIT, DRIVER, PLAN, REPORT, STAGE, UPLOAD
-from chaos.rounds import Missed, Nemesis, Round
+from chaos.rounds import MissedError, Nemesis, Round
 from chaos.victims import Chain, executors, freeze, is_alive, kill, thaw
 from chaos.workspace import Workspace
 from tallystick_devstack.process import wait_until
@@ -111,7 +111,7 @@ def _frozen(r: Round) -> None:
                 trap.released.set()
             r.settle()
             if not all(map(is_alive, frozen)):
-                raise Missed("the frozen attempt ended before it was thawed")
+                raise MissedError("the frozen attempt ended before it was thawed")
             trap.released.set()
             if alone_first:
                 # The driver runs as far as it can before its supervisor, still frozen, can end it.

@@ -146,7 +146,7 @@ class OpenTransaction:
             raise RuntimeError("the open transaction's records were not acknowledged")
 
     def _end(self, *, commit: bool) -> None:
-        """End the transaction. Retriable errors are retried, because the broker has just been started."""
+        """End the transaction. RetriableError errors are retried, because the broker has just been started."""
         end = self._producer.commit_transaction if commit else self._producer.abort_transaction
         for remaining in reversed(range(END_TRIES)):
             try:

@@ -34,11 +34,11 @@ _POLL_S = 0.5
 _TAIL_LINES = 25
 
 
-class Missed(Exception):
+class MissedError(Exception):
     """The moment did not occur, or its victim had ended: the round proves nothing and is not counted."""
 
 
-class Violation(Exception):
+class ViolationError(Exception):
     """The guarantee is violated; the text is the counter-example."""
 
 
@@ -98,7 +98,7 @@ class Round:
     # ------------------------------------------------------------ the phases
 
     def run(self) -> Finding:
-        """Play the round; raises Missed if no fault was injected, Violation if the guarantee is violated."""
+        """Play the round; raises MissedError if no fault was injected, ViolationError if the guarantee is violated."""
         workspace, lake = self.workspace, self.lake
         workspace.declare(lake)
         workspace.create_topic(lake.name)
@@ -138,7 +138,7 @@ class Round:
 
     @contextmanager
     def at(self, points: tuple[Point, ...], *, hold: bool | None = None) -> Iterator[Trap]:
-        """Start the runs, and wait for a drawn moment; raises Missed if they end before it."""
+        """Start the runs, and wait for a drawn moment; raises MissedError if they end before it."""
         moment = draw(self.rng, points, hold=self.hold if hold is None else hold)
         self.note(f"moment: {moment}")
         with self.workspace.tap.trap(moment.point, self.lake.name, hold=moment.hold) as trap:
@@ -151,7 +151,7 @@ class Round:
             yield trap
 
     def until(self, check: Callable[[], bool], what: str, *, poll_s: float = 0.05) -> None:
-        """Wait until `check` is true while the runs are active; raises Missed if they end without it."""
+        """Wait until `check` is true while the runs are active; raises MissedError if they end without it."""
         over, polled_at = False, time.monotonic()
 
         def happened_or_over() -> bool:
@@ -170,10 +170,10 @@ class Round:
             raise self.violation(f"the runs make no progress: {error}") from error
         # Check once more: it may have happened at the end of the last run.
         if over and not check():
-            raise Missed(f"the runs ended before {what}")
+            raise MissedError(f"the runs ended before {what}")
 
     def chain(self, trap: Trap, *, fits: Callable[[Chain], bool] = bool) -> Chain:
-        """Return the running task that the trap holds, else draw one; raises Missed if none is running."""
+        """Return the running task that the trap holds, else draw one; raises MissedError if none is running."""
         found: list[Chain] = []
 
         def find() -> bool:
@@ -191,8 +191,8 @@ class Round:
     def settle(self) -> None:
         """Bring every run to success: by Airflow's retries, and after the last retry by the Clear button.
 
-        Raises Violation if that is not enough: after the faults have stopped, every run must be able to succeed. Safe to
-        repeat: successful runs are unchanged.
+        Raises ViolationError if that is not enough: after the faults have stopped, every run must be able to succeed.
+        Safe to repeat: successful runs are unchanged.
         """
         clears = 0
         deadline = time.monotonic() + SETTLE_S
@@ -256,8 +256,8 @@ class Round:
         self.note(f"{finding.records} records, each once")
         return finding
 
-    def violation(self, message: str) -> Violation:
-        """Return a Violation with the steps of the round and the last log lines of its tasks."""
+    def violation(self, message: str) -> ViolationError:
+        """Return a ViolationError with the steps of the round and the last log lines of its tasks."""
         lines = [message, "", *self.steps]
         try:
             for run in self._runs():
@@ -265,7 +265,7 @@ class Round:
                 lines += self._last_log_lines(str(run["dag_run_id"]))
         except TallystickError as error:
             lines.append(f"Airflow does not answer: {error}")
-        return Violation("\n".join(lines))
+        return ViolationError("\n".join(lines))
 
     # ------------------------------------------------------------ Airflow
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from chaos.moments import ANY, PLAN, SUBMIT
 from chaos.records import OpenTransaction
-from chaos.rounds import Missed, Nemesis, Round
+from chaos.rounds import MissedError, Nemesis, Round
 from chaos.tap import Point
 from chaos.workspace import Workspace
 from tallystick_devstack.process import ChildProcess, wait_until
@@ -68,7 +68,7 @@ def _broker_empty(r: Round) -> None:
     emptied = r.workspace.kafka_tap.emptied - before
     r.note(f"the broker sends records again; {emptied} answers were emptied")
     if not emptied:
-        raise Missed("nothing was fetched while the broker's answers were empty")
+        raise MissedError("nothing was fetched while the broker's answers were empty")
 
 
 def _open_transaction(r: Round) -> None:
@@ -114,7 +114,7 @@ def _disk_full(r: Round) -> None:
         r.workspace.disk.drain()
     r.note("there is room again")
     if not any(words in r.log_of(t) for t in failed for words in _ENOSPC):
-        raise Missed("a task failed, but not because of the disk")
+        raise MissedError("a task failed, but not because of the disk")
 
 
 def _has_failed(task: dict[str, Any]) -> bool:
@@ -152,7 +152,7 @@ def _refusing(r: Round) -> None:
         r.settle()
     r.note(f"{rule.refused} requests were refused")
     if not rule.refused:
-        raise Missed("no request was refused")
+        raise MissedError("no request was refused")
 
 
 Kind = Literal["before", "after", "delay", "twice"]
@@ -229,7 +229,7 @@ def _deliver_late(r: Round, rule: LostReplies) -> None:
     try:
         r.until(lambda: rule.faulted >= 1, "a swap that gets the fault")
         r.until(rule.arrives, "the moment for a late copy")
-    except Missed:
+    except MissedError:
         if not rule.faulted:
             raise
         return

@@ -18,7 +18,7 @@ _BALLAST = "ballast"
 _BLOCK = bytes(4096)
 
 
-class CannotMount(Exception):
+class MountError(Exception):
     """This process may not mount; the text is the error of the system."""
 
 
@@ -44,7 +44,7 @@ class SmallDisk:
         self._mounted = False
 
     def mount(self) -> None:
-        """Mount it, empty. Raises CannotMount. Safe to repeat: a mounted disk is unchanged."""
+        """Mount it, empty. Raises MountError. Safe to repeat: a mounted disk is unchanged."""
         if self._mounted:
             return
         self.folder.mkdir(exist_ok=True)
@@ -55,7 +55,7 @@ class SmallDisk:
             check=False,
         )
         if completed.returncode:
-            raise CannotMount(completed.stderr.strip())
+            raise MountError(completed.stderr.strip())
         self._mounted = True
 
     def fill(self, *, but_bytes: int) -> None:

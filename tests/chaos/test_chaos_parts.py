@@ -20,7 +20,7 @@ from chaos import backlog, small_disk, table
 from chaos.course import NEMESES, Course
 from chaos.moments import ANY, draw
 from chaos.records import value_of
-from chaos.rounds import Missed, Round, Violation
+from chaos.rounds import MissedError, Round, ViolationError
 from chaos.servers import LostReplies, Refusals
 from chaos.settled import not_settled
 from chaos.tap import Point, Tap
@@ -256,7 +256,9 @@ def test_missed_moment_is_played_again_with_hold_and_is_not_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = workspace_at(tmp_path)
-    course = course_at(workspace, [Missed("a"), 700, Missed("b"), Missed("c")], monkeypatch)
+    course = course_at(
+        workspace, [MissedError("a"), 700, MissedError("b"), MissedError("c")], monkeypatch
+    )
     assert course.run() is None
     line = course.lines["task"]
     assert (line.rounds, line.records, line.missed) == (1, 700, 3)
@@ -266,7 +268,7 @@ def test_missed_moment_is_played_again_with_hold_and_is_not_counted(
 def test_course_ends_at_the_first_violation_with_its_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    course = course_at(workspace_at(tmp_path), [700, Violation("a record twice")], monkeypatch)
+    course = course_at(workspace_at(tmp_path), [700, ViolationError("a record twice")], monkeypatch)
     broken = course.run()
     assert broken is not None
     assert broken.counter_example == f"a record twice\n\nevidence: {tmp_path / 'task-41'}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chaos.small_disk import SIZE_BYTES, CannotMount, SmallDisk
+from chaos.small_disk import SIZE_BYTES, MountError, SmallDisk
 from chaos.victims import chains, freeze, is_alive, kill, thaw
 from tallystick_devstack.process import wait_until
 
@@ -113,7 +113,7 @@ def test_full_disk_refuses_writes_and_has_room_after_a_drain(tmp_path: Path) -> 
     disk = SmallDisk(tmp_path / "small")
     try:
         disk.mount()
-    except CannotMount as reason:
+    except MountError as reason:
         pytest.skip(f"mounting a small disk needs root: {reason}")
     try:
         disk.fill(but_bytes=4096)

@@ -22,7 +22,7 @@ from simulation.environment import (
     SimulatedStore,
     SimulatedTables,
     Simulation,
-    Violation,
+    ViolationError,
     at,
 )
 from tallystick.errors import (
@@ -268,7 +268,7 @@ class Collector:
         except (RetryLater, RootVanished):
             return None  # contended or in doubt, or there is no lake yet: the next collection continues
         except TallystickError as error:
-            raise Violation(f"gc refuses a valid lake: {error}") from error
+            raise ViolationError(f"gc refuses a valid lake: {error}") from error
 
 
 @dataclass

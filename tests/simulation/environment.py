@@ -48,7 +48,7 @@ PIPELINE = Pipeline(
 )
 
 
-class Violation(Exception):
+class ViolationError(Exception):
     """The promise was broken. The text names the invariant and the difference."""
 
 
@@ -325,7 +325,7 @@ class SimulatedTables:
                 raise Corrupt(f"{state.metadata} is gone.", hint="nothing was changed.")
             files = json.loads(stored.body)
         if not set(drop) <= set(files):
-            raise Violation(f"I1: {sorted(set(drop) - set(files))[0]} is dropped and not live")
+            raise ViolationError(f"I1: {sorted(set(drop) - set(files))[0]} is dropped and not live")
         after = [f for f in files if f not in drop] + [f.key for f in add]
         key = f"tables/{state.name}/metadata/00000-{self.runtime.uuid()}.metadata.json"
         body = json.dumps(after).encode()

@@ -19,7 +19,7 @@ from typing import Any
 import greenlet
 
 from simulation.actors import TASKS, Adopter, Collector, Run
-from simulation.environment import SimulatedLog, Simulation, Violation, at, span
+from simulation.environment import SimulatedLog, Simulation, ViolationError, at, span
 from simulation.oracle import Oracle
 from tallystick.format import keys
 from tallystick.format.page import Page
@@ -28,7 +28,7 @@ from tallystick.format.record import Record
 from tallystick.format.report import Report
 from tallystick.format.root import Root
 from tallystick.operations.gc import Collection
-from tallystick.protocol.invariants import InvariantViolated
+from tallystick.protocol.invariants import InvariantError
 
 STEPS_MAX = 900
 LAST_HOUR = 3
@@ -90,7 +90,7 @@ class Schedule:
         try:
             self._with_faults()
             self._without_faults()
-        except (Violation, InvariantViolated) as broken:
+        except (ViolationError, InvariantError) as broken:
             return str(broken)
         except (ValueError, KeyError, AssertionError) as broken:
             # A value failed its own checks: nothing wrong was published, but a user's task would have crashed.
@@ -277,7 +277,7 @@ class Schedule:
                 self.oracle.check_new()
                 self.oracle.check_deletions()
         if collection is not None and collection.total.objects:
-            raise Violation(f"gc leaves {collection.examples} behind")
+            raise ViolationError(f"gc leaves {collection.examples} behind")
 
     def _finish(self, run: Run, once_more: bool) -> None:
         for attempt in range(6):
@@ -293,7 +293,7 @@ class Schedule:
             if run.clears_restarted:
                 self._trigger_instead(run)
                 return
-        raise Violation(f"L1: {run.name} never finishes: {run.error}")
+        raise ViolationError(f"L1: {run.name} never finishes: {run.error}")
 
     def _trigger_instead(self, run: Run) -> None:
         """Follow the hint of a run whose clears count from 0 again: trigger a run with its dates and take_over.
@@ -323,13 +323,13 @@ class Schedule:
             run.step()
             self.oracle.check_new()
         if run.error is not None:
-            raise Violation(f"L1: {run.name} fails after the step in its hint: {run.error}")
+            raise ViolationError(f"L1: {run.name} fails after the step in its hint: {run.error}")
 
     def _check_the_end(self) -> None:
         entries = self.oracle.entries_before
         for entry in entries:
             if entry["granted"] is not None:
-                raise Violation(
+                raise ViolationError(
                     f"L2: a grant of {entry['interval']} remains: {entry['granted']['request']}"
                 )
         for run in self.runs:
@@ -340,7 +340,7 @@ class Schedule:
                 if entry["committed"] and entry["interval"][0] <= reached < entry["interval"][1]:
                     reached = entry["interval"][1]
             if reached < keys.instant(at(run.hours[1])):
-                raise Violation(
+                raise ViolationError(
                     f"L3: gap at {reached} in {span(*run.hours)} although every run succeeded"
                 )
 

@@ -6,13 +6,13 @@ import itertools
 import json
 from typing import Any
 
-from simulation.environment import Simulation, Violation
+from simulation.environment import Simulation, ViolationError
 
 Offsets = dict[tuple[str, int], list[tuple[int, int]]]
 
 
 class Oracle:
-    """The last root that was checked. Raises a Violation if a new one breaks the promise."""
+    """The last root that was checked. Raises a ViolationError if a new one breaks the promise."""
 
     def __init__(self, sim: Simulation) -> None:
         self.sim = sim
@@ -49,7 +49,9 @@ class Oracle:
                     report = key.startswith(f"attempts/{part}/")
                     own = report and json.loads(self.sim.deleted[key])["plan"] == grant["plan"]
                     if f"/{part}/{uuid}" in key or own:
-                        raise Violation(f"I9: {key} of the granted {grant['plan']} was deleted")
+                        raise ViolationError(
+                            f"I9: {key} of the granted {grant['plan']} was deleted"
+                        )
         self._records(self.before)
         for root in (self.before, *self.readers):
             for name, table in root["tables"].items():
@@ -72,12 +74,12 @@ class Oracle:
     def _object(self, key: str, why: str) -> Any:
         stored = self.sim.objects.get(key)
         if stored is None:
-            raise Violation(f"I3: {key} ({why}) does not exist")
+            raise ViolationError(f"I3: {key} ({why}) does not exist")
         return json.loads(stored.body)
 
     def _check(self, root: dict[str, Any]) -> None:
         if self.before is not None and root["version"] != self.before["version"] + 1:
-            raise Violation(f"I10: version {root['version']} after {self.before['version']}")
+            raise ViolationError(f"I10: version {root['version']} after {self.before['version']}")
         entries, boundaries = self._ledger(root)
         self._chain(root)
         committed = self._committed_ranges(root, entries, boundaries)
@@ -90,7 +92,7 @@ class Oracle:
             n for e in entries for n, s in e.get("outputs", {}).items() if s["in_progress"]
         ]
         if len(in_progress) != len(set(in_progress)):
-            raise Violation(f"P4: two intervals are in progress for one of {in_progress}")
+            raise ViolationError(f"P4: two intervals are in progress for one of {in_progress}")
         self.before, self.entries_before = root, entries
 
     def _ledger(self, root: dict[str, Any]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -112,7 +114,7 @@ class Oracle:
         if root["record"] != old:
             record = self._object(root["record"], "record")
             if record["parent"] != old:
-                raise Violation(
+                raise ViolationError(
                     f"I10: record {root['record']} follows {record['parent']}, not {old}"
                 )
 
@@ -122,7 +124,7 @@ class Oracle:
         ranges: Offsets = {}
         for left, right in itertools.pairwise(entries):
             if left["interval"][1] > right["interval"][0]:
-                raise Violation(f"I1: {left['interval']} and {right['interval']} overlap")
+                raise ViolationError(f"I1: {left['interval']} and {right['interval']} overlap")
         reach: dict[tuple[str, int], int] = {}
         for entry in entries:
             if entry["committed"] is None:
@@ -137,7 +139,7 @@ class Oracle:
                         for instant in entry["interval"]
                     )
                     if start > end or start < reach.get((topic, p), origin):
-                        raise Violation(
+                        raise ViolationError(
                             f"I2: {topic}[{p}] of {entry['interval']} is {start}..{end}"
                         )
                     reach[topic, p] = end
@@ -145,7 +147,7 @@ class Oracle:
                     if end > start:
                         ranges.setdefault((topic, p), []).append((start, end))
             if sum(entry["committed"]["totals"]) != total:
-                raise Violation(
+                raise ViolationError(
                     f"I7: the account of {entry['interval']} is {entry['committed']['totals']}"
                 )
         return ranges
@@ -168,7 +170,7 @@ class Oracle:
                 stored = [offset for offset, _ in positions.get(topic, [])]
                 offsets[instant] = stored + known[len(stored) :]
                 if instant > end["since"] and offsets[instant] != end["ends"]:
-                    raise Violation(
+                    raise ViolationError(
                         f"A1: {topic} ended at {end}, the boundary at {instant} is {stored}"
                     )
             for entry in entries:
@@ -178,7 +180,9 @@ class Oracle:
                     continue
                 has_rows = offsets[start] != offsets[stop]
                 if has_rows and start < end["since"] and new["plan"] not in self.granted_before:
-                    raise Violation(f"A2: rows of {topic} in {entry['interval']} were replaced")
+                    raise ViolationError(
+                        f"A2: rows of {topic} in {entry['interval']} were replaced"
+                    )
 
     def _table(self, name: str, table: dict[str, Any], committed: Offsets) -> None:
         in_table: Offsets = {}
@@ -188,7 +192,7 @@ class Oracle:
                     in_table.setdefault((topic, p), []).append((start, end))
         for place in set(in_table) | set(committed):
             if sorted(in_table.get(place, [])) != sorted(committed.get(place, [])):
-                raise Violation(
+                raise ViolationError(
                     f"I1/I8: table {name} has {place} {sorted(in_table.get(place, []))}, "
                     f"the ledger {sorted(committed.get(place, []))}"
                 )
@@ -200,7 +204,7 @@ class Oracle:
                 continue
             entry = now.get(tuple(earlier["interval"]))
             if entry is None or entry["committed"] is None:
-                raise Violation(f"I4: committed {earlier['interval']} is gone")
+                raise ViolationError(f"I4: committed {earlier['interval']} is gone")
         then = {tuple(e["interval"]): e for e in self.entries_before}
         for entry in entries:
             new = entry["committed"]
@@ -211,6 +215,8 @@ class Oracle:
             granted = before["granted"] if before else None
             at_once = sum(new["totals"]) == 0
             if not at_once and (granted is None or granted["plan"] != new["plan"]):
-                raise Violation(f"I5: {entry['interval']} committed by a plan that was not granted")
+                raise ViolationError(
+                    f"I5: {entry['interval']} committed by a plan that was not granted"
+                )
             if old is not None and new["generation"] <= old["generation"]:
-                raise Violation(f"I5: generation of {entry['interval']} went back")
+                raise ViolationError(f"I5: generation of {entry['interval']} went back")

@@ -14,7 +14,7 @@ from typing import Any
 import greenlet
 
 from simulation.actors import Run
-from simulation.environment import PIPELINE, SimulatedStore, Simulation, Violation
+from simulation.environment import PIPELINE, SimulatedStore, Simulation, ViolationError
 from simulation.explorer import Schedule
 from support.fake_output import Declared, FakeOutput, Wire
 from tallystick.errors import Corrupt, OutputUnavailable, RetryLater, RootVanished
@@ -82,7 +82,7 @@ class Publisher:
             return str(error)  # in doubt, or there is no lake yet: the next publisher continues
         for failure in failed:
             if not isinstance(failure.error, RetryLater | RootVanished):
-                raise Violation(f"P0: {failure.interval} cannot be published: {failure.error}")
+                raise ViolationError(f"P0: {failure.interval} cannot be published: {failure.error}")
         return "; ".join(str(failure.error) for failure in failed)
 
     def _step(self, what: str) -> None:
@@ -144,7 +144,7 @@ class PublishingSchedule(Schedule):
     def _check_the_receiver(self, errors: str) -> None:
         """Check P1: each row once. P2: the receiver has the committed rows. P3: no uncommitted row was sent."""
         if twice := self.wire.duplicates():
-            raise Violation(f"P1: {twice} were sent more than once")
+            raise ViolationError(f"P1: {twice} were sent more than once")
         rows: list[tuple[Any, ...]] = []
         committed: set[str] = set()
         for entry in self.oracle.entries_before:
@@ -161,14 +161,14 @@ class PublishingSchedule(Schedule):
                 or slot["in_progress"] is not None
                 or slot["published"] != slot["wanted"]
             ):
-                raise Violation(f"P2: {entry['interval']} is still pending ({slot}): {errors}")
+                raise ViolationError(f"P2: {entry['interval']} is still pending ({slot}): {errors}")
         for key, stored in self.sim.objects.items():
             if key.startswith("commits/"):
                 committed |= {c["plan"][-37:-5] for c in json.loads(stored.body)["intervals"]}
         if uncommitted := {m.plan for m in self.wire.messages} - committed:
-            raise Violation(f"P3: {uncommitted} were sent and never committed")
+            raise ViolationError(f"P3: {uncommitted} were sent and never committed")
         if sorted(rows) != (received := self.wire.rows()):
-            raise Violation(f"P2: the receiver has {received}, committed is {sorted(rows)}")
+            raise ViolationError(f"P2: the receiver has {received}, committed is {sorted(rows)}")
 
 
 def explore_publishing(first_seed: int, schedules: int) -> tuple[int, list[tuple[int, str]]]:

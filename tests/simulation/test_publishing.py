@@ -40,7 +40,7 @@ def test_the_explorer_includes_publishers_that_pause_and_commits_that_start_agai
     def noted_check(self: Snapshot) -> None:
         try:
             check(self)
-        except lake.RootMoved:
+        except lake.RootMovedError:
             reached.add("a commit that starts again")
             raise
 

@@ -112,7 +112,7 @@ def _wrong(words: list[str], files: Files) -> str | None:
     return None
 
 
-class _Accepted(Exception):
+class _AcceptedError(Exception):
     """The arguments were parsed; the program does not run here."""
 
 
@@ -122,12 +122,12 @@ def _refused_by(module: str, words: list[str]) -> str | None:
 
     def only_parse(self: argparse.ArgumentParser, args: Any = None, namespace: Any = None) -> None:
         parse(self, args, namespace)
-        raise _Accepted
+        raise _AcceptedError
 
     with patch.object(argparse.ArgumentParser, "parse_args", only_parse):
         try:
             importlib.import_module(module).main(words)
-        except _Accepted:
+        except _AcceptedError:
             return None
     return "it parses no arguments"
 

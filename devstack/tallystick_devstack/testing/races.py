@@ -29,7 +29,7 @@ class Increments:
     unknown: int
 
 
-class LostUpdate(AssertionError):
+class LostUpdateError(AssertionError):
     """An error that means that the counter differs from the acknowledged increments."""
 
 
@@ -50,8 +50,8 @@ def read_counter(store: Store, key: str) -> dict[str, int]:
 def increment(store: Store, key: str, *, writer: str, times: int) -> Increments:
     """Increment the counter `times` times by compare-and-swap, as the protocol swaps roots.
 
-    Raises LostUpdate as soon as an acknowledged increment is missing. Safe to repeat: no; each call increments again, so
-    each needs a `writer` of its own.
+    Raises LostUpdateError as soon as an acknowledged increment is missing. Safe to repeat: no; each call increments
+    again, so each needs a `writer` of its own.
     """
     acked, lost, unknown = 0, 0, 0
     while acked < times:
@@ -60,7 +60,9 @@ def increment(store: Store, key: str, *, writer: str, times: int) -> Increments:
         counter = json.loads(found.body)
         mine = counter["by"].get(writer, 0)
         if mine != acked:
-            raise LostUpdate(f"{writer} had {acked} acknowledged, and the counter holds {mine}")
+            raise LostUpdateError(
+                f"{writer} had {acked} acknowledged, and the counter holds {mine}"
+            )
         counter["by"][writer] = mine + 1
         # The id is fresh, so that no body and no ETag ever repeats.
         counter["id"] = f"{writer}-{acked}-{lost}-{unknown}"

@@ -53,7 +53,7 @@ class StoredValue:
         """Read the stored form; raises Corrupt with the object's name and the path of the field."""
         try:
             read: Self = _coder_of(cls).read(value)
-        except _Refused as refused:
+        except _RefusedError as refused:
             raise canonical.corrupt(f"{where}{refused.path}", refused.why) from refused
         return read
 
@@ -89,7 +89,7 @@ class StoredObject(StoredValue):
         return cls.from_json(canonical.loads(body, where=where, format_name=cls.FORMAT), where)
 
 
-class _Refused(Exception):
+class _RefusedError(Exception):
     """The error for a value that does not match its hint; each enclosing value prepends its step to `path`."""
 
     def __init__(self, why: str) -> None:
@@ -97,7 +97,7 @@ class _Refused(Exception):
         self.why = why
         self.path = ""
 
-    def inside(self, step: str) -> _Refused:
+    def inside(self, step: str) -> _RefusedError:
         self.path = f"{step}{self.path}"
         return self
 
@@ -147,7 +147,7 @@ def _same(value: Any) -> Any:
 def _scalar(kind: type) -> _Coder:
     def read(value: Any) -> Any:
         if type(value) is not kind:
-            raise _Refused(f"expected {_named(kind)}, found {kind_of(value)}")
+            raise _RefusedError(f"expected {_named(kind)}, found {kind_of(value)}")
         return value
 
     return _Coder(_same, read, plain=True)
@@ -158,7 +158,7 @@ def _instant_coder() -> _Coder:
         try:
             return keys.parse_instant(_SCALARS[str].read(value))
         except ValueError as error:
-            raise _Refused(str(error)) from error
+            raise _RefusedError(str(error)) from error
 
     return _Coder(keys.instant, read)
 
@@ -171,7 +171,7 @@ def _literal_coder(allowed: tuple[Any, ...]) -> _Coder:
     def read(value: Any) -> Any:
         if type(value) is not str or value not in allowed:
             found = repr(value[:80]) if type(value) is str else kind_of(value)
-            raise _Refused(f"expected one of {', '.join(allowed)}, found {found}")
+            raise _RefusedError(f"expected one of {', '.join(allowed)}, found {found}")
         return value
 
     return _Coder(_same, read, plain=True)
@@ -193,7 +193,7 @@ def _union_coder(members: tuple[Any, ...]) -> _Coder:
 
     def read(value: Any) -> Any:
         if type(value) not in members:
-            raise _Refused(f"expected {names}, found {kind_of(value)}")
+            raise _RefusedError(f"expected {names}, found {kind_of(value)}")
         return value
 
     return _Coder(_same, read, plain=True)
@@ -205,12 +205,12 @@ def _sequence_coder(item: _Coder) -> _Coder:
 
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) is not list:
-            raise _Refused(f"expected a list, found {kind_of(value)}")
+            raise _RefusedError(f"expected a list, found {kind_of(value)}")
         out: list[Any] = []
         try:
             for one in value:
                 out.append(item.read(one))
-        except _Refused as refused:
+        except _RefusedError as refused:
             raise refused.inside(f"[{len(out)}]") from None
         return tuple(out)
 
@@ -225,7 +225,7 @@ def _mapping_coder(item: _Coder | None) -> _Coder:
 
     def read(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
-            raise _Refused(f"expected an object, found {kind_of(value)}")
+            raise _RefusedError(f"expected an object, found {kind_of(value)}")
         if item is None:
             return value
         out: dict[str, Any] = {}
@@ -233,7 +233,7 @@ def _mapping_coder(item: _Coder | None) -> _Coder:
         try:
             for key, one in value.items():
                 out[key] = item.read(one)
-        except _Refused as refused:
+        except _RefusedError as refused:
             raise refused.inside(f"[{key!r}]") from None
         return out
 
@@ -250,9 +250,9 @@ def _built(cls: type[StoredValue], values: dict[str, Any]) -> StoredValue:
     try:
         return cls(**values)
     except ValueError as error:
-        raise _Refused(str(error)) from error
+        raise _RefusedError(str(error)) from error
     except InvalidPipeline as error:
-        raise _Refused(error.message.rstrip(".")) from error
+        raise _RefusedError(error.message.rstrip(".")) from error
 
 
 def _object_coder(cls: type[StoredValue]) -> _Coder:
@@ -269,7 +269,7 @@ def _object_coder(cls: type[StoredValue]) -> _Coder:
 
     def read(value: Any) -> StoredValue:
         if type(value) is not dict:
-            raise _Refused(f"expected an object, found {kind_of(value)}")
+            raise _RefusedError(f"expected an object, found {kind_of(value)}")
         if value.keys() != names:
             raise _other_fields(names, value)
         out: dict[str, Any] = {}
@@ -277,16 +277,18 @@ def _object_coder(cls: type[StoredValue]) -> _Coder:
         try:
             for name, coder in inner:
                 out[name] = coder.read(value[name])
-        except _Refused as refused:
+        except _RefusedError as refused:
             raise refused.inside(f".{name}") from None
         return _built(cls, out)
 
     return _Coder(write, read)
 
 
-def _other_fields(names: set[str], found: Mapping[str, Any]) -> _Refused:
+def _other_fields(names: set[str], found: Mapping[str, Any]) -> _RefusedError:
     missing, unknown = sorted(names - found.keys()), sorted(found.keys() - names)
-    return _Refused(f"missing field {missing[0]!r}" if missing else f"unknown field {unknown[0]!r}")
+    return _RefusedError(
+        f"missing field {missing[0]!r}" if missing else f"unknown field {unknown[0]!r}"
+    )
 
 
 def _list_coder(cls: type[StoredValue]) -> _Coder:
@@ -307,13 +309,13 @@ def _list_coder(cls: type[StoredValue]) -> _Coder:
     def read(value: Any) -> StoredValue:
         if type(value) is not list or len(value) != len(inner):
             found = f"{len(value)} values" if type(value) is list else kind_of(value)
-            raise _Refused(f"expected a list of {names}, found {found}")
+            raise _RefusedError(f"expected a list of {names}, found {found}")
         out: dict[str, Any] = {}
         name = ""
         try:
             for (name, coder), one in zip(inner, value, strict=True):
                 out[name] = coder.read(one)
-        except _Refused as refused:
+        except _RefusedError as refused:
             raise refused.inside(f".{name}") from None
         return _built(cls, out)
 

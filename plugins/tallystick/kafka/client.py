@@ -13,7 +13,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import IdentityChanged, KafkaUnavailable, LogDamaged
-from tallystick.kafka.connection import Connection, Retriable
+from tallystick.kafka.connection import Connection, RetriableError
 from tallystick.kafka.wire import (
     NO_EPOCH,
     AbortedTransaction,
@@ -44,11 +44,11 @@ class PendingFetch:
 
     def __init__(self, client: KafkaClient, sent: Any, order: FetchOrder) -> None:
         self._client = client
-        self._sent = sent  # the library's future, or the Retriable if it could not be sent
+        self._sent = sent  # the library's future, or the RetriableError if it could not be sent
         self.order = order
 
     def result(self) -> Fetched:
-        """Wait for the answer. Raises Retriable if a retry may help, otherwise a TallystickError."""
+        """Wait for the answer. Raises RetriableError if a retry may help, otherwise a TallystickError."""
         return self._client._finish(self)
 
 
@@ -156,7 +156,7 @@ class KafkaClient:
         )
         try:
             sent = self._connection.send(request, self._reachable(order))
-        except Retriable as error:
+        except RetriableError as error:
             sent = error  # raised by `result`, like the failures after sending
         return PendingFetch(self, sent, order)
 
@@ -176,7 +176,7 @@ class KafkaClient:
         return self._connection.unavailable(what, why)
 
     def check_fetched(self, error_code: int, what: str) -> None:
-        """Raise the Retriable or TallystickError of an error code that the caller did not handle."""
+        """Raise the RetriableError or TallystickError of an error code that the caller did not handle."""
         self._connection.check(error_code, what)
 
     def _layout(self, topic: str) -> TopicLayout:
@@ -190,15 +190,15 @@ class KafkaClient:
         answer = self._connection.call(request)
         (found,) = answer.topics
         if found.error_code == kerrors.UnknownTopicOrPartitionError.errno:
-            raise _TopicMissing(topic)
+            raise _TopicMissingError(topic)
         self._connection.check(found.error_code, f"topic {topic!r}")
         leaders: dict[int, Leader] = {}
         for one in found.partitions:
             if one.leader_id < 0:
-                raise Retriable(f"partition {one.partition_index} of {topic!r} has no leader")
+                raise RetriableError(f"partition {one.partition_index} of {topic!r} has no leader")
             leaders[one.partition_index] = Leader(node_id=one.leader_id, epoch=one.leader_epoch)
         if sorted(leaders) != list(range(len(leaders))):
-            raise Retriable(f"the broker names partitions {sorted(leaders)} of {topic!r} only")
+            raise RetriableError(f"the broker names partitions {sorted(leaders)} of {topic!r} only")
         if not all(self._connection.knows_broker(one.node_id) for one in leaders.values()):
             self._connection.refresh()  # a broker joined after the bootstrap
         ordered = tuple(leaders[index] for index in range(len(leaders)))
@@ -270,7 +270,7 @@ class KafkaClient:
         for one in result.configs:
             if one.name == key:
                 return str(one.value)
-        raise Retriable(f"the broker did not return {key} of topic {topic!r}")
+        raise RetriableError(f"the broker did not return {key} of topic {topic!r}")
 
     def _by_leader(
         self, layout: TopicLayout, partitions: Mapping[int, object]
@@ -284,7 +284,7 @@ class KafkaClient:
         order = pending.order
         began = time.monotonic()
         while True:
-            if isinstance(pending._sent, Retriable):
+            if isinstance(pending._sent, RetriableError):
                 raise pending._sent
             answer = self._connection.wait(pending._sent)
             self._connection.check(answer.error_code, f"topic {order.layout.name!r}")
@@ -297,7 +297,7 @@ class KafkaClient:
             (topic,) = answer.responses
             (part,) = topic.partitions
         except ValueError:
-            raise Retriable("expected an answer with the one requested partition") from None
+            raise RetriableError("expected an answer with the one requested partition") from None
         if part.partition_index != order.partition:
             raise LogDamaged(
                 f"topic {order.layout.name!r}: expected an answer for partition {order.partition}, found "
@@ -325,7 +325,7 @@ class KafkaClient:
             nonlocal current
             try:
                 return send(current)
-            except Retriable:
+            except RetriableError:
                 current = self.layout(layout.name, topic_id=layout.topic_id)
                 raise
 
@@ -338,11 +338,11 @@ class KafkaClient:
         while True:
             try:
                 return send()
-            except _TopicMissing as missing:
+            except _TopicMissingError as missing:
                 # Not every broker has the metadata of a new topic yet.
                 if self.clock() >= missing_deadline:
                     raise self._missing(missing.topic) from None
-            except Retriable as error:
+            except RetriableError as error:
                 if self.clock() >= deadline:
                     raise self.unavailable(what, error) from error
             self.pause(attempt)
@@ -377,7 +377,7 @@ def _withheld(answer: Any) -> bool:
     )
 
 
-class _TopicMissing(Exception):
+class _TopicMissingError(Exception):
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
         self.topic = topic

@@ -197,14 +197,14 @@ def opened(make: Callable[..., T], **options: Any) -> T:
         raise
 
 
-class Retriable(Exception):
+class RetriableError(Exception):
     """The failure of a request that may succeed on a retry, perhaps with another broker."""
 
 
 class Connection:
     """The connections to a cluster's brokers; use it in a `with` statement.
 
-    A failed request raises Retriable if a retry may help, otherwise a TallystickError with endpoint and setting. No
+    A failed request raises RetriableError if a retry may help, otherwise a TallystickError with endpoint and setting. No
     request is sent to a broker before its throttle is over (KIP-219), except the library's first one, which it sends
     before it has the broker's version. The wait does not count towards a request's timeout.
     """
@@ -313,17 +313,17 @@ class Connection:
         )
 
     def check(self, error_code: int, what: str) -> None:
-        """Raise the Retriable or TallystickError of a broker's error code about `what`; return if the code is 0."""
+        """Raise the RetriableError or TallystickError of a broker's error code about `what`; return if the code is 0."""
         if error_code:
             raise self.failure(kerrors.for_code(error_code)(what))
 
     def failure(self, error: BaseException) -> Exception:
-        """Return a Retriable if a retry may help, otherwise the TallystickError with a hint."""
-        if isinstance(error, Retriable | TallystickError):
+        """Return a RetriableError if a retry may help, otherwise the TallystickError with a hint."""
+        if isinstance(error, RetriableError | TallystickError):
             return error
         retriable = isinstance(error, OSError) or getattr(error, "retriable", False)
         if retriable and not isinstance(error, kerrors.CorrelationIdError):
-            return Retriable(self._brief(error))
+            return RetriableError(self._brief(error))
         return self._translated(error, "an answer")
 
     async def _sent(self, request: Any, node_id: int | None) -> Any:
@@ -369,7 +369,7 @@ class Connection:
         for broker in self._manager.cluster.bootstrap_brokers():
             try:
                 self._run(self._first_contact, broker.node_id)
-            except Retriable:
+            except RetriableError:
                 continue  # not a matter of credentials: this broker, or another one, may answer the library later
             return
 
@@ -383,7 +383,7 @@ class Connection:
                 why.append(
                     f"{broker.host}:{broker.port} answered, but named no usable broker in time"
                 )
-            except (Retriable, kerrors.KafkaError, OSError) as error:
+            except (RetriableError, kerrors.KafkaError, OSError) as error:
                 why.append(f"{broker.host}:{broker.port}: {self._brief(error)}")
         text = "; ".join(why)
         if "CERTIFICATE_VERIFY_FAILED" in text or "Hostname mismatch" in text:

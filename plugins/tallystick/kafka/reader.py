@@ -18,7 +18,7 @@ from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka.accounting import AbortedProducers, ReadAccount, Tally
 from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, ends_by_abort, walk
 from tallystick.kafka.client import KafkaClient, PendingFetch
-from tallystick.kafka.connection import Retriable
+from tallystick.kafka.connection import RetriableError
 from tallystick.kafka.decode import INT32_MAX, Columns, columns_schema
 from tallystick.kafka.identity import diverged_message, require_cluster
 from tallystick.kafka.markers import MarkerCheck
@@ -315,13 +315,13 @@ class _Reading:
                 if near:
                     if self._served(fetched, offset):
                         return fetched
-                    raise Retriable("a replica lags")
+                    raise RetriableError("a replica lags")
                 if fetched.preferred is not None:
                     self._replica, retry = fetched.preferred, None
                     continue
                 self._check_answer(fetched, order)
                 return fetched
-            except Retriable as error:
+            except RetriableError as error:
                 if near:
                     # A follower may lag, be gone, or hold a bad copy: only the leader's answer counts.
                     self._replica, self._rack, retry = None, "", None
@@ -345,7 +345,7 @@ class _Reading:
         offset = order.offset
         if fetched.error_code in _OTHER_TOPIC:
             self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
-            raise Retriable("a broker does not have the topic's id yet")
+            raise RetriableError("a broker does not have the topic's id yet")
         if fetched.error_code == _OFFSET_OUT_OF_RANGE:
             raise self._out_of_range(offset)
         if fetched.error_code == _CORRUPT:
@@ -370,7 +370,7 @@ class _Reading:
                 "was truncated.",
                 hint="check this cluster for unclean leader elections: acknowledged records are lost.",
             )
-        return Retriable(
+        return RetriableError(
             f"a leader reported offset {offset} as out of range, but has [{low}, {high})"
         )
 

@@ -10,7 +10,7 @@ import kafka.errors as kerrors
 from tallystick.format.offsets import Position
 from tallystick.kafka.batches import Batch, Scratch, damaged, each_record, walk
 from tallystick.kafka.client import KafkaClient
-from tallystick.kafka.connection import Retriable
+from tallystick.kafka.connection import RetriableError
 from tallystick.kafka.silence import Silence
 from tallystick.kafka.wire import NO_EPOCH, Fetched, FetchOrder, TopicLayout
 
@@ -158,7 +158,7 @@ class Search:
         while True:
             try:
                 fetched = self._once(offset, _ONE_BATCH_BYTES if silence.answers else bytes_max)
-            except Retriable as error:
+            except RetriableError as error:
                 failures += 1
                 if failures == _ATTEMPTS_MAX:
                     raise self._client.unavailable(
@@ -186,16 +186,18 @@ class Search:
         fetched = self._client.fetch(order).result()
         if fetched.error_code in _OTHER_TOPIC:
             self._client.layout(self._layout.name, topic_id=self._layout.topic_id)
-            raise Retriable("a broker does not have the topic's id yet")
+            raise RetriableError("a broker does not have the topic's id yet")
         if fetched.error_code == kerrors.CorruptRecordError.errno:
             raise damaged(
                 self.place, f"its leader reports that the log is corrupt at offset {offset}"
             )
         if fetched.error_code == kerrors.OffsetOutOfRangeError.errno:
-            raise Retriable(f"offset {offset} is out of the leader's range: its log just moved")
+            raise RetriableError(
+                f"offset {offset} is out of the leader's range: its log just moved"
+            )
         self._client.check_fetched(fetched.error_code, self.place)
         if fetched.high_watermark < self._end:
-            raise Retriable(
+            raise RetriableError(
                 f"expected a high watermark of at least {self._end}, found {fetched.high_watermark} on another leader"
             )
         return fetched

@@ -27,7 +27,7 @@ from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.report import Report
 from tallystick.format.root import Root, first_root
 from tallystick.lake.room import RoomRequest, Turn
-from tallystick.lake.snapshot import ObjectGone, RootMoved, Snapshot
+from tallystick.lake.snapshot import ObjectGoneError, RootMovedError, Snapshot
 from tallystick.lake.update import NoUpdate, Update
 from tallystick.protocol.invariants import check_pages, check_swap
 from tallystick.runtime import Runtime
@@ -95,14 +95,14 @@ class Lake:
             snapshot = self.load_existing()
             try:
                 return question(snapshot)
-            except ObjectGone as missing:
+            except ObjectGoneError as missing:
                 self._still_stale(snapshot, missing)
             except Corrupt:
                 overtaken += 1
                 if overtaken > OVERTAKEN_MAX or not self._moved(snapshot):
                     raise
 
-    def _still_stale(self, snapshot: Snapshot, missing: ObjectGone) -> None:
+    def _still_stale(self, snapshot: Snapshot, missing: ObjectGoneError) -> None:
         now = self.load_existing()
         if now.etag == snapshot.etag:
             raise Corrupt(
@@ -124,7 +124,7 @@ class Lake:
         if key not in self._pages:
             found = self.store.get(key)
             if found is None:
-                raise ObjectGone(key)
+                raise ObjectGoneError(key)
             self._pages[key] = Page.decode(found.body, where=self.where(key))
         return self._pages[key]
 
@@ -290,10 +290,10 @@ class Lake:
             turn.after_read(snapshot.root, tries)
             try:
                 change = step(snapshot)
-            except ObjectGone as missing:
+            except ObjectGoneError as missing:
                 self._still_stale(snapshot, missing)
                 continue
-            except RootMoved:
+            except RootMovedError:
                 tries += 1
                 self._check_in_time(tries, deadline)
                 continue

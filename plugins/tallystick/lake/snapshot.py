@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 MOMENT = timedelta(milliseconds=1)
 
 
-class ObjectGone(Exception):
+class ObjectGoneError(Exception):
     """The error if an object that this root names is gone: a newer root must exist, or the lake is damaged."""
 
 
-class RootMoved(Exception):
+class RootMovedError(Exception):
     """The error if the root has moved during a step: a swap from the root that the step decided on can only be lost."""
 
 
@@ -87,9 +87,9 @@ class Snapshot:
         return self.lake._page(key)
 
     def check_still_there(self) -> None:
-        """Raise RootMoved if the root has moved: the swap begins again before its step does much work. It only reads."""
+        """Raise RootMovedError if the root has moved, so that the swap begins again early. It only reads."""
         if self.lake._moved(self):
-            raise RootMoved
+            raise RootMovedError
 
     def whole_ledger(self) -> Ledger:
         """Load every page. The cost grows with the ledger, so the commit task never does this."""

@@ -25,14 +25,14 @@ from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.publishing import slot_problem
 
 
-class InvariantViolated(AssertionError):
+class InvariantError(AssertionError):
     """The error for a swap that would break the protocol, raised before its PUT: a defect of tallystick itself."""
 
 
 def check_swap(
     before: Root | None, ledger_before: Ledger, after: Root, ledger_after: Ledger
 ) -> None:
-    """Raise InvariantViolated with the first invariant that the swap from `before` to `after` would break."""
+    """Raise InvariantError with the first invariant that the swap from `before` to `after` would break."""
     for problem in (
         *_chain(before, after),
         *_identity(before, after),
@@ -41,13 +41,13 @@ def check_swap(
         *_record(before, ledger_before, after, ledger_after),
         *_outputs(before, ledger_before, after, ledger_after),
     ):
-        raise InvariantViolated(problem)
+        raise InvariantError(problem)
 
 
 def check_pages(
     before: Root, after: Root, edited: Ledger, written: Mapping[keys.PageKey, Page]
 ) -> None:
-    """Raise InvariantViolated if the pages that `after` names differ from `edited`, or if another page is missing (I4).
+    """Raise InvariantError if the pages that `after` names differ from `edited`, or if another page is missing (I4).
 
     Also raise it if the pending pages of `after` are wrong (I12). `edited` is a window on the pages of `before`;
     `written` are the pages that its flush made, by key.
@@ -55,16 +55,14 @@ def check_pages(
     kept = {ref.key for ref in after.pages}
     for ref in before.pages:
         if ref.key not in kept and ref.key not in edited.loaded:
-            raise InvariantViolated(f"I4: page {ref.key} vanished and was not loaded")
+            raise InvariantError(f"I4: page {ref.key} vanished and was not loaded")
     read_back = Ledger(after.pages, {**edited.loaded, **written})
     if (read_back.entries, read_back.boundaries) != (edited.entries, edited.boundaries):
-        raise InvariantViolated("I4: the pages to write differ from the decided ledger")
+        raise InvariantError("I4: the pages to write differ from the decided ledger")
     for ref in after.pages:
         is_pending = written[ref.key].pending if ref.key in written else ref.key in before.pending
         if is_pending is not (ref.key in after.pending):
-            raise InvariantViolated(
-                f"I12: the root is wrong about whether page {ref.key} is pending"
-            )
+            raise InvariantError(f"I12: the root is wrong about whether page {ref.key} is pending")
 
 
 def _chain(before: Root | None, after: Root) -> Iterator[str]:

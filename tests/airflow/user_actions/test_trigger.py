@@ -109,9 +109,7 @@ def taken_over(shared: tuple[Concurrent, TakenOver]) -> TakenOver:
     return shared[1]
 
 
-HELD = (
-    f"held by shared / {FIRST}: [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z); left out"
-)
+HELD = f"held by shared / {FIRST}: [2013-01-01T00:00:00.000Z, 2013-01-02T00:00:00.000Z); left out"
 
 
 def test_trigger_with_the_dates_of_a_running_run_leaves_them_out_names_their_holder_and_succeeds(

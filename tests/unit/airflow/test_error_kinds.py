@@ -331,9 +331,9 @@ CASES: dict[str, Case] = {
         run=null_key,
         message=(
             "output feed of [2013-01-01T00:00:00.000Z",
-            "row 1 has no value in its key column 'k'",
+            "row 1: expected a value in key column 'k', found null",
         ),
-        hint="Mend the job, so that the key is there, and clear `plan`",
+        hint="fix the job, so that the key has a value, and clear `plan`",
     ),
     "store_refused": Case(
         run=lambda _: Lake(Overwrites("odd"), counting_runtime()).open("small"),

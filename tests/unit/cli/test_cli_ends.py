@@ -20,7 +20,7 @@ from tallystick.format import keys
 from unit.cli.invoke import LAKE, tally
 
 
-class Boom(Exception):
+class BoomError(Exception):
     """An error that no command expects."""
 
 
@@ -109,12 +109,12 @@ def test_a_defect_prints_its_trace_and_is_no_counter_example(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def explode(_: str | None) -> None:
-        raise Boom("unexpected")
+        raise BoomError("unexpected")
 
     monkeypatch.setattr(cli, "_open", explode)
     monkeypatch.setattr(sys, "argv", ["tally", "verify"])
     assert cli_run() == 70
-    assert "Boom: unexpected" in capsys.readouterr().err
+    assert "BoomError: unexpected" in capsys.readouterr().err
 
 
 def test_a_closed_pipe_is_no_error(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from support.certificates import revocation_of, self_signed
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.tls import tls_context
 from tallystick.errors import KafkaUnavailable, SettingsError
-from tallystick.kafka.connection import Connection, Retriable
+from tallystick.kafka.connection import Connection, RetriableError
 from tallystick_devstack.process import free_port
 
 # These tests check that a call ends.
@@ -68,7 +68,7 @@ def test_a_request_without_a_connection_ends(
     with Connection(settings(silent, options)) as connection:
         (node,) = connection._manager.cluster.bootstrap_brokers()
         sent = connection.send(MetadataRequest(topics=None), node.node_id)
-        with pytest.raises(Retriable, match="TLS handshake failed: no answer in time"):
+        with pytest.raises(RetriableError, match="TLS handshake failed: no answer in time"):
             connection.wait(sent)
 
 
@@ -148,7 +148,7 @@ def test_an_untrusted_certificate_is_a_settings_error(
         (31, SettingsError, r"h:1 does not allow this: .*topic 'a'.*grant READ and DESCRIBE"),
         (35, SettingsError, r"h:1 is too old: .*topic 'a'.*3\.1 or newer"),
         (58, SettingsError, "refused to authenticate user 'me'.*sasl_plain_password"),
-        (5, Retriable, "topic 'a'"),
+        (5, RetriableError, "topic 'a'"),
         (-1, KafkaUnavailable, "h:1 did not return an answer: .*topic 'a'.*bootstrap_servers"),
     ],
 )

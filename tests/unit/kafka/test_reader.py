@@ -23,7 +23,7 @@ from tallystick.errors import (
 from tallystick.format.offsets import OffsetRange, Position
 from tallystick.format.plan import PlannedRange, PlannedTopic
 from tallystick.kafka import reader as reader_module
-from tallystick.kafka.connection import Retriable
+from tallystick.kafka.connection import RetriableError
 from tallystick.kafka.reader import RangeReader
 from tallystick.kafka.wire import (
     NO_EPOCH,
@@ -94,7 +94,7 @@ def test_temporary_errors_are_retried(run: Any, error: type[Exception]) -> None:
 
 
 def test_a_lost_connection_is_retried(run: Any) -> None:
-    script = Script(Retriable("gone"), answer(numbered(0, 3)))
+    script = Script(RetriableError("gone"), answer(numbered(0, 3)))
     assert run(script, 0, 3)[0] == values((0, 3))
 
 
@@ -307,7 +307,7 @@ def test_later_fetches_go_to_the_replica_that_the_leader_names(run: Any) -> None
         answer(error=kerrors.CorruptRecordError),
         answer(log_start=4),
         answer(),
-        Retriable("it hung up"),
+        RetriableError("it hung up"),
     ],
     ids=["lags", "out of range", "is none", "corrupt", "expired", "is empty", "hangs up"],
 )

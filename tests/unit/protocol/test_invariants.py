@@ -16,7 +16,7 @@ from tallystick.format.page import Boundary, Entry
 from tallystick.format.report import RangeAccount, mostly_dead
 from tallystick.format.root import Closed, Root, RootTopic, first_root
 from tallystick.protocol.invariants import (
-    InvariantViolated,
+    InvariantError,
     account_problem,
     check_pages,
     check_swap,
@@ -299,7 +299,7 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
 def test_a_swap_that_breaks_an_invariant_is_refused(name: str) -> None:
-    with pytest.raises(InvariantViolated, match=name):
+    with pytest.raises(InvariantError, match=name):
         check_swap(*BROKEN[name])
 
 
@@ -307,7 +307,7 @@ def test_a_boundary_without_a_topic_means_its_origin() -> None:
     stored = Ledger((), {})
     stored.set_boundary(Boundary(at=at(0), positions={"t": (Position(offset=7),)}))
     stored.set_boundary(Boundary(at=at(1), positions={}))
-    with pytest.raises(InvariantViolated, match=r"I2: .* goes back from 7 to 0"):
+    with pytest.raises(InvariantError, match=r"I2: .* goes back from 7 to 0"):
         check_swap(BEFORE, Ledger((), {}), after(), stored)
 
 
@@ -333,14 +333,14 @@ def test_pages_that_match_the_decision_pass() -> None:
 def test_a_page_that_vanishes_is_refused(lost: str) -> None:
     before, window = paged()
     remaining = before.pages[:2] if lost == "unread" else ()
-    with pytest.raises(InvariantViolated, match=r"I4: page ledger/.* vanished"):
+    with pytest.raises(InvariantError, match=r"I4: page ledger/.* vanished"):
         check_pages(before, after(pages=remaining), window, {})
 
 
 def test_pages_that_differ_from_the_decision_are_refused() -> None:
     before, window = paged()
     window.put(replace(GRANTED, generation=2))
-    with pytest.raises(InvariantViolated, match=r"I4: the pages to write"):
+    with pytest.raises(InvariantError, match=r"I4: the pages to write"):
         check_pages(before, after(pages=before.pages), window, {})
 
 
@@ -355,16 +355,12 @@ def test_a_root_that_is_wrong_about_what_is_pending_is_refused() -> None:
     assert len(pending_keys) == 1
     publication = after(pages=index, outputs=OUTPUTS, pending=pending_keys)
     check_pages(before, publication, window, written)
-    with pytest.raises(
-        InvariantViolated, match=r"I12: the root is wrong about whether page ledger/"
-    ):
+    with pytest.raises(InvariantError, match=r"I12: the root is wrong about whether page ledger/"):
         check_pages(before, replace(publication, pending=()), window, written)
     reloaded = Ledger(index, written)
     following = replace(publication, version=publication.version + 1, id=uuid(98))
     check_pages(publication, following, reloaded, {})
-    with pytest.raises(
-        InvariantViolated, match=r"I12: the root is wrong about whether page ledger/"
-    ):
+    with pytest.raises(InvariantError, match=r"I12: the root is wrong about whether page ledger/"):
         check_pages(publication, replace(following, pending=()), reloaded, {})
 
 

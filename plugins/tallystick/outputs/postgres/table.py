@@ -179,8 +179,8 @@ class PostgresTable:
                 self._lock(session, publication)
                 self._write(session, self._steps(session, publication, staged), publication, staged)
                 session.run("check deferred constraints", statements.ALL_NOW)
-                raise _RolledBack
-        except _RolledBack:
+                raise _RolledBackError
+        except _RolledBackError:
             pass
 
     def _write(
@@ -342,7 +342,7 @@ class PostgresTable:
         )
 
 
-class _RolledBack(Exception):
+class _RolledBackError(Exception):
     """The end of a rehearsal, which rolls it back."""
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.engine.decode.json.exact import ExactRow, Mismatch
+from tallystick.engine.decode.json.exact import ExactRow, MismatchError
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.pipeline import Column, Json
 
@@ -133,7 +133,7 @@ def bodies(draw: st.DrawFn) -> bytes:
 def exactly(body: bytes) -> Any:
     try:
         return EXACT.decode(body)
-    except Mismatch as mismatch:
+    except MismatchError as mismatch:
         return mismatch.reason
 
 

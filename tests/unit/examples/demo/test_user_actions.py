@@ -10,7 +10,7 @@ import pytest
 from examples.demo.console import Console
 from examples.demo.lake_state import LakeReader
 from examples.demo.pipelines import FLIGHTS
-from examples.demo.user_actions import ActionFailed, UserActions, _latest_first, _most_at_once
+from examples.demo.user_actions import ActionFailedError, UserActions, _latest_first, _most_at_once
 from examples.demo.workspace import Workspace
 from tallystick.errors import SettingsError
 from tallystick_devstack.airflow_api import AirflowApi
@@ -73,7 +73,7 @@ def test_a_failed_action_is_a_step_and_ends_the_scenario(
 
 def test_a_failed_run_fails_the_action(tmp_path: Path) -> None:
     actions = failing_actions(tmp_path)
-    with pytest.raises(ActionFailed, match="failed: one"):
+    with pytest.raises(ActionFailedError, match="failed: one"):
         actions._expect_success(
             [{"dag_run_id": "one", "state": "failed"}, {"dag_run_id": "two", "state": "success"}]
         )

@@ -46,7 +46,7 @@ _BRACKETS = re.compile(rb"[\[\]{}]")
 _AN = re.compile(r"[aeiou]")
 
 
-class Mismatch(ValueError):
+class MismatchError(ValueError):
     """A value that becomes a dead letter; the text of the error is the reason."""
 
     def __init__(self, kind: str, detail: str) -> None:
@@ -91,7 +91,7 @@ class ExactRow:
         self._columns = tuple((c.field, c.required, _Rule(c).choose()) for c in columns)
 
     def decode(self, value: bytes) -> list[Any]:
-        """Return one Python value per column (times as microseconds, dates as days); raises Mismatch with the reason."""
+        """Return one Python value per column (times as microseconds, dates as days); raises MismatchError."""
         found: dict[str, Any] = {}
         twice: set[str] = set()
         for name, inner in _parse(value).pairs:
@@ -102,18 +102,18 @@ class ExactRow:
         row: list[Any] = []
         for name, required, convert in self._columns:
             if name in twice:
-                raise Mismatch("duplicate", f"field {_name(name)} occurs twice")
+                raise MismatchError("duplicate", f"field {_name(name)} occurs twice")
             inner = found.get(name)
             if inner is None:
                 if required:
-                    raise Mismatch(*_absent(name, is_null=name in found))
+                    raise MismatchError(*_absent(name, is_null=name in found))
                 row.append(None)
             else:
                 row.append(convert(inner))
         return row
 
     def converter(self, index: int) -> Callable[[Any], Any]:
-        """Return the rule of one column: it converts a parsed JSON value to the column's value, or raises Mismatch."""
+        """Return the rule of one column: it converts a parsed JSON value, or raises MismatchError."""
         return self._columns[index][2]
 
 
@@ -129,21 +129,23 @@ def _name(field: str) -> str:
 
 def _parse(value: bytes) -> _JsonObject:
     if len(value) > VALUE_BYTES_MAX:
-        raise Mismatch("size", f"the value has {len(value)} bytes, more than {VALUE_BYTES_MAX}")
+        raise MismatchError(
+            "size", f"the value has {len(value)} bytes, more than {VALUE_BYTES_MAX}"
+        )
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
-        raise Mismatch("utf8", f"byte {error.start} is not UTF-8") from error
+        raise MismatchError("utf8", f"byte {error.start} is not UTF-8") from error
     if _too_deep(value):
-        raise Mismatch("depth", f"nested deeper than {DEPTH_MAX}")
+        raise MismatchError("depth", f"nested deeper than {DEPTH_MAX}")
     try:
         parsed = _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        raise Mismatch("json", f"{error.msg} at character {error.pos}") from error
+        raise MismatchError("json", f"{error.msg} at character {error.pos}") from error
     except ValueError as error:
-        raise Mismatch("json", str(error)) from error
+        raise MismatchError("json", str(error)) from error
     if not isinstance(parsed, _JsonObject):
-        raise Mismatch("object", f"expected an object, found {_shown(parsed)}")
+        raise MismatchError("object", f"expected an object, found {_shown(parsed)}")
     return parsed
 
 
@@ -190,7 +192,7 @@ def _nearest_float(literal: str, near: float) -> float:
 
 
 class _Rule:
-    """The rule that converts a parsed JSON value to a column's value, or raises Mismatch with the reason."""
+    """The rule that converts a parsed JSON value to a column's value, or raises MismatchError with the reason."""
 
     def __init__(self, column: Column) -> None:
         self._column = column
@@ -214,10 +216,10 @@ class _Rule:
         }
         return simple.get(self._kind, self.time)
 
-    def refuse(self, why: str, value: Any, detail: str | None = None) -> Mismatch:
+    def refuse(self, why: str, value: Any, detail: str | None = None) -> MismatchError:
         """Build the error; its reason has the kind, the field, the value and the problem."""
         wrong = detail or f"is not {self._article} {self._kind}"
-        return Mismatch(why, f"field {self._name}: {_shown(value)} {wrong}")
+        return MismatchError(why, f"field {self._name}: {_shown(value)} {wrong}")
 
     def number(self, value: Any) -> _Number:
         """Return a JSON number as text; refuse any other value."""
@@ -243,7 +245,9 @@ class _Rule:
         try:
             found.encode()
         except UnicodeEncodeError as error:
-            raise Mismatch("unicode", f"field {self._name}: half of a surrogate pair") from error
+            raise MismatchError(
+                "unicode", f"field {self._name}: half of a surrogate pair"
+            ) from error
         return found
 
     def binary(self, value: Any) -> bytes:
@@ -293,7 +297,7 @@ class _Rule:
         literal = self.number(value) if numbers else self.text(value)
         try:
             return instants.parser(self._column)(str(literal))
-        except instants.NoInstant as error:
+        except instants.NoInstantError as error:
             raise self.refuse(error.kind, value, str(error)) from error
 
     def _scaled(self, literal: str, scale: int) -> int:

@@ -27,7 +27,7 @@ _TIME = re.compile(
 )
 
 
-class NoInstant(ValueError):
+class NoInstantError(ValueError):
     """A text or number that is not a valid time of the column; `kind` is the kind of the dead letter's reason."""
 
     def __init__(self, why: str, kind: str = "time") -> None:
@@ -41,7 +41,7 @@ def takes_numbers(column: Column) -> bool:
 
 
 def parser(column: Column) -> Callable[[str], int]:
-    """Return the function that converts text to days (date) or microseconds (timestamps), or raises NoInstant."""
+    """Return the function that converts text to days (date) or microseconds (timestamps), or raises NoInstantError."""
     rule = "iso8601" if column.parse is None else column.parse
     if rule in EPOCH_FACTORS:
         return lambda text: _epoch(text, rule, column.type)
@@ -58,37 +58,37 @@ def _epoch(text: str, rule: str, kind: str) -> int:
     try:
         number = Decimal(text)
     except InvalidOperation as error:
-        raise NoInstant("lies outside the years 1 to 9999", "range") from error
+        raise NoInstantError("lies outside the years 1 to 9999", "range") from error
     if not number:
         return 0
     if number.adjusted() > 20:
-        raise NoInstant("lies outside the years 1 to 9999", "range")
+        raise NoInstantError("lies outside the years 1 to 9999", "range")
     sign, digits, exponent = number.as_tuple()
     # Zeros at the end do not change the value, so they do not count.
     significant = "".join(map(str, digits)).rstrip("0")
     if number.adjusted() < -6 or len(significant) > 27:
-        raise NoInstant("is finer than a microsecond", "inexact")
+        raise NoInstantError("is finer than a microsecond", "inexact")
     dropped = len(digits) - len(significant)
     number = Decimal((sign, tuple(map(int, significant)), int(exponent) + dropped))
     # Within these bounds, the 28 digits of the decimal context lose only zeros, so the comparison below is exact.
     exact = number * EPOCH_FACTORS[rule]
     micros = int(exact)
     if micros != exact:
-        raise NoInstant("is finer than a microsecond", "inexact")
+        raise NoInstantError("is finer than a microsecond", "inexact")
     return _as_kind(_in_range(micros), kind)
 
 
 def _iso_date(text: str) -> int:
     found = _DATE.fullmatch(text)
     if not found:
-        raise NoInstant("is not a date like 2013-01-31")
+        raise NoInstantError("is not a date like 2013-01-31")
     return _day(int(found[1]), int(found[2]), int(found[3]))
 
 
 def _iso_time(text: str, *, zoned: bool) -> int:
     found = _TIME.fullmatch(text)
     if not found:
-        raise NoInstant(
+        raise NoInstantError(
             "is not an ISO 8601 time like 2013-01-31T05:15:00Z"
             if zoned
             else "is not an ISO 8601 time"
@@ -96,11 +96,11 @@ def _iso_time(text: str, *, zoned: bool) -> int:
     year, month, day, hour, minute = (int(found[i]) for i in range(1, 6))
     second, fraction, offset = int(found[6] or 0), (found[7] or "").ljust(9, "0"), found[8]
     if hour > 23 or minute > 59 or second > 59:
-        raise NoInstant("has an invalid time of day")
+        raise NoInstantError("has an invalid time of day")
     if fraction[6:] != "000":
-        raise NoInstant("is finer than a microsecond", "inexact")
+        raise NoInstantError("is finer than a microsecond", "inexact")
     if zoned != bool(offset):
-        raise NoInstant(
+        raise NoInstantError(
             "has no offset from UTC" if zoned else "has an offset, which a timestamp cannot hold"
         )
     micros = (
@@ -116,7 +116,7 @@ def _offset_us(offset: str | None) -> int:
         return 0
     hours, minutes = int(offset[1:3]), int(offset[-2:]) if len(offset) > 3 else 0
     if hours > 23 or minutes > 59:
-        raise NoInstant("has an invalid offset from UTC")
+        raise NoInstantError("has an invalid offset from UTC")
     return (-1 if offset[0] == "-" else 1) * (hours * 60 + minutes) * 60_000_000
 
 
@@ -124,7 +124,7 @@ def _day(year: int, month: int, day: int) -> int:
     try:
         return date(year, month, day).toordinal() - EPOCH_ORDINAL
     except ValueError as error:
-        raise NoInstant("is not a day of the calendar") from error
+        raise NoInstantError("is not a day of the calendar") from error
 
 
 @lru_cache(maxsize=65_536)
@@ -132,7 +132,7 @@ def _formatted(text: str, rule: str, kind: str) -> int:
     try:
         found = datetime.strptime(text, rule)  # noqa: DTZ007 - the rule determines if there is an offset
     except ValueError as error:
-        raise NoInstant(f"does not match {rule!r}") from error
+        raise NoInstantError(f"does not match {rule!r}") from error
     if kind == "timestamptz" and found.tzinfo is None:
         found = found.replace(tzinfo=UTC)  # a rule without %z ends in a literal Z
     zero = datetime(1970, 1, 1, tzinfo=UTC if found.tzinfo else None)
@@ -141,7 +141,7 @@ def _formatted(text: str, rule: str, kind: str) -> int:
 
 def _in_range(micros: int) -> int:
     if not FIRST_US <= micros < END_US:
-        raise NoInstant("lies outside the years 1 to 9999", "range")
+        raise NoInstantError("lies outside the years 1 to 9999", "range")
     return micros
 
 
@@ -149,5 +149,5 @@ def _as_kind(micros: int, kind: str) -> int:
     if kind != "date":
         return micros
     if micros % DAY_US:
-        raise NoInstant("has a time of day, which a date cannot hold", "inexact")
+        raise NoInstantError("has a time of day, which a date cannot hold", "inexact")
     return micros // DAY_US

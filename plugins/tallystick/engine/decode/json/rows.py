@@ -19,7 +19,7 @@ from tallystick.engine.decode.decoder import Decoded, Decoder, schema_of
 from tallystick.engine.decode.json import instants
 from tallystick.engine.decode.json import read as json_read
 from tallystick.engine.decode.json import scan as json_scan
-from tallystick.engine.decode.json.exact import INT_BITS, VALUE_BYTES_MAX, ExactRow, Mismatch
+from tallystick.engine.decode.json.exact import INT_BITS, VALUE_BYTES_MAX, ExactRow, MismatchError
 from tallystick.engine.decode.json.scan import Array
 from tallystick.pipeline import Column, Format, Json
 from tallystick.pipeline.time_formats import EPOCH_FACTORS
@@ -128,7 +128,7 @@ class JsonDecoder:
                     self._decode_one(None if null[position] else values[position].as_py())
                 )
                 late.append(position)
-            except Mismatch as mismatch:
+            except MismatchError as mismatch:
                 dead.append(position)
                 reasons.append(mismatch.reason)
         rows, kept = proven.take(pa.array(good)), good
@@ -144,7 +144,7 @@ class JsonDecoder:
             return self._exact.decode(value)
         if self._keep_tombstones:
             return [None] * len(self._columns)
-        raise Mismatch(*TOMBSTONE.split(": "))
+        raise MismatchError(*TOMBSTONE.split(": "))
 
     def table(self, rows: list[list[Any]]) -> pa.Table:
         """Return rows of the exact decoder as a table of the declared columns."""
@@ -314,7 +314,7 @@ def _through_text(found: _FoundField, column: Column) -> pa.Array:
         elif cell is not None:
             try:
                 cells[row] = convert(cell)
-            except Mismatch:
+            except MismatchError:
                 found.needs_exact[row], cells[row] = 1, None
     kind = arrow_type(column.type)
     return pa.array(cells, _plain(kind)).cast(kind)
