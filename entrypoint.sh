@@ -1,6 +1,6 @@
 #!/bin/bash
-# Kubernetes starts a Spark executor with the one word `executor`, and Spark tells it the rest by its environment. The
-# entrypoint of Spark's own images knows that word, Airflow's does not; every other word is for Airflow's.
+# Kubernetes starts a Spark executor with the argument `executor` alone; Spark passes the rest in the environment. The
+# entrypoint of Spark's own images handles that argument, Airflow's does not; every other argument is for Airflow's.
 set -eu
 [[ "${1:-}" == executor ]] || exec /entrypoint "$@"
 

@@ -48,7 +48,10 @@ BANNED = {
     "whereof": "of which",
     "thereof": "of it",
 }
-WORDS = re.compile(rf"(?<![a-z])({'|'.join(map(re.escape, BANNED))})(?![a-z])", re.IGNORECASE)
+# `.tell()` is the position in a file.
+WORDS = re.compile(
+    rf"(?<![a-z])(?!tell\(\))({'|'.join(map(re.escape, BANNED))})(?![a-z])", re.IGNORECASE
+)
 SUFFIXES = (".py", ".md", ".toml", ".yml", ".sh")
 OWN = Path(__file__).relative_to(PROJECT).as_posix()
 
@@ -88,6 +91,7 @@ def test_no_file_has_a_banned_word() -> None:
         ("rows_told = 1", 1),
         ("Nobody tells it.", 2),
         ("the columns of now", 1),
+        ("sink.tell() >= 3", 0),
         ("essays, storytelling, understand, recommend, besides", 0),
     ],
 )
