@@ -143,7 +143,10 @@ def test_second_pipeline_on_the_same_lake_is_refused_with_both_names(
 ) -> None:
     assert concurrent_runs.ends["strange"] == "failed"
     log = concurrent_runs.plans["strange"]
-    assert "invalid_pipeline: s3://lake/shared is the lake of pipeline 'shared'" in log
+    assert (
+        "invalid_pipeline: s3://lake/shared: expected the lake of pipeline 'stranger', found that of 'shared'"
+        in log
+    )
     assert "not of 'stranger'" in log
 
 
