@@ -173,7 +173,7 @@ def test_missing_credentials_are_named_before_anything_is_sent(
     ("name", "setting", "message"),
     [
         ("AWS_PROFILE", "no-such-profile", "no-such-profile.*AWS_PROFILE"),
-        ("AWS_ENDPOINT_URL_S3", "no url at all", "the endpoint is no URL.*AWS_ENDPOINT_URL_S3"),
+        ("AWS_ENDPOINT_URL_S3", "no url at all", "the endpoint is not a URL.*AWS_ENDPOINT_URL_S3"),
     ],
 )
 def test_unusable_settings_are_named(

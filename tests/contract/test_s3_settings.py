@@ -89,7 +89,7 @@ def test_checksums_that_are_switched_on_are_those_of_boto3(
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"BUCKET_OWNER": "me"}, "TALLYSTICK_S3_BUCKET_OWNER is no AWS account id.*12 digits"),
+        ({"BUCKET_OWNER": "me"}, "TALLYSTICK_S3_BUCKET_OWNER is not an AWS account id.*12 digits"),
         ({"ENCRYPTION": "aes"}, "TALLYSTICK_S3_ENCRYPTION is 'aes'.*AES256, aws:kms"),
         ({"KMS_KEY_ID": "k"}, "TALLYSTICK_S3_KMS_KEY_ID is set without"),
         ({"KMS_KEY_ID": "k", "ENCRYPTION": "AES256"}, "TALLYSTICK_S3_KMS_KEY_ID is set without"),

@@ -347,7 +347,7 @@ class TestErrors:
         assert "AWS_ENDPOINT_URL_S3" in message
 
     def test_an_endpoint_that_is_not_a_url_is_refused(self) -> None:
-        assert "no http or https URL" in self.message(
+        assert "AWS_ENDPOINT_URL_S3: expected an http or https URL" in self.message(
             SettingsError, self.URI, AWS_ENDPOINT_URL_S3="hush.example:9000"
         )
 

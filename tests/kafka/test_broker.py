@@ -152,7 +152,7 @@ def test_a_reader_fails_if_its_leader_does_not_return(own: TestBroker) -> None:
     next(batches)
     own.kafka.process.kill()
     with pytest.raises(
-        KafkaUnavailable, match=f"Kafka at {own.bootstrap} did not give .*bootstrap_servers"
+        KafkaUnavailable, match=f"Kafka at {own.bootstrap} did not return .*bootstrap_servers"
     ):
         list(batches)
     own.kafka.start()

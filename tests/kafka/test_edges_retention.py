@@ -57,7 +57,7 @@ def test_retention_that_overtakes_a_reader_stops_it_with_both_offsets(
     plan = lake.plan(DAY_2)
     lake.assert_refused(
         OutsideRetention,
-        f"topic {topic!r} partition 0: {message}, the log begins at {begins}",
+        f"topic {topic!r} partition 0: {message}, found that the log begins at {begins}",
         "accept_loss=true",
         run=lambda: lake.stage(plan, when, lambda: broker.delete_records(topic, begins)),
     )

@@ -208,7 +208,7 @@ def test_a_quota_below_the_size_of_a_batch_is_an_error_after_the_limit(
     settings = limited(broker, "tiny", "consumer_byte_rate", 1_000.0, request_timeout_ms=500)
     ours = reader(broker, settings, topic)
     with pytest.raises(
-        KafkaUnavailable, match=r"has throttled topic .* from offset 0 for 1 s.*nothing of it"
+        KafkaUnavailable, match=r"has throttled topic .* from offset 0 for 1 s.*sent none of it"
     ) as failed:
         list(ours.read(0, OffsetRange(start=0, end=RECORDS)))
     assert "consumer_byte_rate" in failed.value.hint

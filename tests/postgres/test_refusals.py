@@ -188,8 +188,10 @@ def test_column_types_that_would_change_a_value_are_refused(
     database.run(f"ALTER TABLE public.events ADD COLUMN v {column}")
     pub = of_types({"k": pa.array(["a"]), "v": pa.array([None], type=kind)})
     message = prepared(database, pub, OutputRefused)
-    assert message.startswith(f"{PREFIX}column 'v' is ")
-    assert f" in the lake and {column} in {TABLE}" in message or column == "numeric(18)"
+    assert message.startswith(
+        f"{PREFIX}column 'v' of {TABLE}: expected a type with every value of "
+    )
+    assert f", as in the lake, found {column}" in message or column == "numeric(18)"
 
 
 @pytest.mark.parametrize(
@@ -366,7 +368,7 @@ def test_an_unreachable_server_and_missing_rights_are_errors_with_a_hint(
         database.output(dbname="nowhere").prepare(pub)
     role = f"reader_{database.name}"
     database.run(f"CREATE ROLE {role} LOGIN")
-    with pytest.raises(SettingsError, match="the user may not SELECT, INSERT, UPDATE, DELETE"):
+    with pytest.raises(SettingsError, match="the user lacks SELECT, INSERT, UPDATE, DELETE"):
         reader.prepare(pub)
     with pytest.raises(
         SettingsError, match=r"output feed: .*permission denied for database"

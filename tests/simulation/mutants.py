@@ -292,7 +292,7 @@ def closed_topics_looked_up() -> Iterator[None]:
         closed = topics[name].closed
         return None if closed and at > closed.since else real(ledger, topics, name, at)
 
-    with _without_own_checks(), patch.object(adoption, "settled", looked_up):
+    with _without_own_checks(), patch.object(adoption, "positions_without_log", looked_up):
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 from datetime import date
 from pathlib import Path
@@ -218,5 +219,5 @@ def test_a_landed_file_that_is_deleted_raises_an_error_with_its_key(frames_lake:
     error = ended.result["error"]
     assert error["kind"] == "corrupt"
     assert error["message"].startswith(f"{frames_lake.uri}/scratch/")
-    assert error["message"].endswith(".parquet is not there.")
+    assert re.search(r"\.parquet: expected ETag .*, found no object\.$", error["message"])
     assert "clear the stage task" in error["hint"]

@@ -77,7 +77,7 @@ def test_remaining_tasks_are_not_run_once_there_are_too_many_files(tmp_path: Pat
     output = ended.stdout + ended.stderr
     assert ended.returncode == 0, output
     assert "refused: " in output, output
-    assert "files so far: each task makes a file per partition value" in output
+    assert "files so far: each task writes a file per partition value" in output
     assert "fewer tasks, with a higher records_per_task (now 7)" in output
     # Ten have ended, two are running.
     started = next(line for line in output.splitlines() if line.startswith("started: "))

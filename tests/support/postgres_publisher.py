@@ -37,10 +37,10 @@ DECIDING = (
         "lock",
         "progress",
         "count progress",
-        "look at the table",
-        "look at the columns",
+        "read the table",
+        "read the columns",
     ),
-    *("look at the keys", "count before", "touch", "analyze", "forget", "keep", "remove", "reveal"),
+    *("read the keys", "count before", "touch", "analyze", "forget", "keep", "remove", "reveal"),
     *("note", "count", "commit"),
 )
 

@@ -124,8 +124,8 @@ def allocate(
             column.type,
         ):
             raise ValueError(
-                f"column {column.name!r}: expected {column.type} as in the lake, found {declaration.name!r} declared as "
-                f"{declaration.type}"
+                f"column {column.name!r}: expected {column.name} {column.type} as in the lake, found "
+                f"{declaration.name} {declaration.type} in the declaration"
             )
         required = column.required and declaration is not None and declaration.required
         out.append(TableColumn(id=column.id, name=column.name, type=column.type, required=required))

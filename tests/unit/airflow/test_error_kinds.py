@@ -286,7 +286,7 @@ CASES: dict[str, Case] = {
         run=lambda small: plan_declared(
             small, replace(pipeline(small.store.uri), name="other"), days(2, 3)
         ),
-        message=("the lake of pipeline 'small', not of 'other'",),
+        message=("expected the lake of pipeline 'other', found that of 'small'",),
         hint="a warehouse of its own",
     ),
     "settings": Case(
@@ -306,7 +306,7 @@ CASES: dict[str, Case] = {
     ),
     "schema_changed": Case(
         run=other_columns,
-        message=("table events", "'n' is long in the lake", "declared as int"),
+        message=("table events", "expected n long as in the lake", "found n int"),
         hint="under another name",
     ),
     "outside_retention": Case(

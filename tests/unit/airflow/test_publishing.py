@@ -115,7 +115,7 @@ def test_an_unavailable_output_delays_no_commit_and_is_tried_again(
     run = run_of(1)
     bench.run_all(run)
     assert run.returned["commit"]["covered"]
-    with pytest.raises(AirflowFailException, match=r"output files: .* cannot be made"):
+    with pytest.raises(AirflowFailException, match=r"output files: .* cannot be created"):
         run.execute(bench.task("publish"))
     folder.unlink()
     assert run.execute(bench.task("publish")) == {"published": {"files": 1}}
@@ -273,5 +273,7 @@ def test_an_output_that_cannot_be_opened_is_named(bench: Bench) -> None:
     def never(kind: Any, _: str) -> Any:
         pytest.fail(f"{kind} is not needed")
 
-    with pytest.raises(InvalidPipeline, match=r"output feed is declared as Declared, which"):
+    with pytest.raises(
+        InvalidPipeline, match=r"output feed: expected a known kind of output .*, found Declared"
+    ):
         open_output(Declared(), settings=never, store=MemoryStore())

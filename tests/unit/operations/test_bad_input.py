@@ -304,7 +304,7 @@ def changed(small: SmallLake, **table: Any) -> Pipeline:
     [
         (
             {"columns": [Column("n", "int"), Column("kind", "string", required=False)]},
-            ("expected long as in the lake", "as int"),
+            ("expected n long as in the lake", "found n int"),
         ),
         ({"columns": [Column("kind", "string", required=False)]}, ("'n' is required in the lake",)),
         (

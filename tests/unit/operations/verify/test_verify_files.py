@@ -137,7 +137,7 @@ DAMAGES = {
         where="tables/events/metadata/00003-",
         message="the table metadata cannot be read",
         expected="a readable table metadata",
-        found="is gone, and table metadata names it",
+        found="which does not exist",
     ),
     "a manifest is deleted": Damage(
         do=lambda s: s.store.delete(k for k in s.keys("tables/events/metadata/") if "-m" in k),
