@@ -115,8 +115,8 @@ def decide_adoption(
     unnamed = next((p for p in range(len(known.origins), joined) if p not in ends), None)
     if unnamed is not None:
         return InvalidEnds(
-            why=f"an end is given for partition {joined - 1} but not for partition {unnamed}, which the ledger does "
-            "not have"
+            why=f"partition {unnamed} has no end, although partition {joined - 1} has one; the ledger has partitions 0 "
+            f"to {len(known.origins) - 1}"
         )
     origins = known.origins + (0,) * (joined - len(known.origins))
     read_to = tuple(last.position(name, p, {name: origins}).offset for p in range(joined))

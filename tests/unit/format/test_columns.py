@@ -64,7 +64,11 @@ def test_required_is_relaxed_and_never_tightened() -> None:
     ("declared", "has_rows", "why"),
     [
         ([want("b")], True, "'a' is required in the lake but no longer declared"),
-        ([want("a", "long", required=True)], True, "'a': expected a int as in the lake, found a long"),
+        (
+            [want("a", "long", required=True)],
+            True,
+            "'a': expected a int as in the lake, found a long",
+        ),
         ([want("A", required=True)], True, "'a': expected a int as in the lake, found A int"),
         ([want("a", required=True), want("b", required=True)], True, "new in a table with rows"),
     ],

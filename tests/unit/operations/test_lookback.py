@@ -263,7 +263,7 @@ def test_a_refresh_leaves_alone_the_last_copy_of_a_closed_topic(
     found = backwards.plan(days(1, 8), run="refresh", mode="refresh")
     assert [p.interval for p in found.intervals] == [days(6, 7)]
     assert found.left == (days(2, 3), days(3, 4), days(4, 5))
-    with pytest.raises(OutsideRetention, match="is read no more"):
+    with pytest.raises(OutsideRetention, match="is no longer read"):
         backwards.plan(days(1, 4), run="another", mode="refresh")
 
 

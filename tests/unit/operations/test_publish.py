@@ -267,7 +267,9 @@ def test_an_output_keeps_its_target_for_ever() -> None:
     small = small_lake()
     small.run(days(1, 2))
     small.declared = functools.partial(_declared, (Declared(target="memory:other"),))
-    with pytest.raises(InvalidPipeline, match="output feed is memory:feed in the lake"):
+    with pytest.raises(
+        InvalidPipeline, match="output feed: expected target memory:feed as in the lake"
+    ):
         small.plan(days(2, 3))
 
 

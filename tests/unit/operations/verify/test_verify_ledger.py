@@ -356,7 +356,7 @@ def test_a_root_that_cannot_be_read_is_refused(small: SmallLake, body: bytes, me
 
 def test_a_lake_without_a_root_is_refused(small: SmallLake) -> None:
     _delete(small, keys.ROOT)
-    with pytest.raises(RootVanished, match=r"there is no memory://memory/root\.json"):
+    with pytest.raises(RootVanished, match=r"memory://memory/root\.json does not exist"):
         prove(small)
 
 
