@@ -80,7 +80,7 @@ def test_a_topic_that_cannot_follow_is_not_adopted() -> None:
 def test_impossible_ends_are_refused() -> None:
     """A typing error would stay in the root for ever."""
     assert adopt(ROOT, NEW, p3=1) == InvalidEnds(
-        why="an end is given for partition 3 but not for partition 2, which the ledger does not have"
+        why="partition 2 has no end, although partition 3 has one; the ledger has partitions 0 to 1"
     )
     found = adopt(ROOT, NEW, p0=INT_MAX, p1=INT_MAX)
     assert isinstance(found, InvalidEnds)
