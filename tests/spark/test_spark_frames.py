@@ -136,7 +136,7 @@ UNFIT = {
     ),
     # Partial rows, as an Arrow job would return: only their tasks can detect it, so it is the last one.
     "per_origin.union(per_origin.coalesce(1))": (
-        "job job.py, table 'origins' has 2 rows of the key origin=EWR, name=United"
+        "job job.py, table 'origins': expected one row per key, found 2 rows of the key origin=EWR, name=United"
     ),
 }
 # Each transform as its own job, in one JVM: starting a JVM takes longer than refusing all of them.
