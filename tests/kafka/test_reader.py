@@ -327,7 +327,7 @@ def test_expired_offsets_are_an_error_that_names_the_log_start(broker: TestBroke
     send(broker.producer(), topic, *(b"%d" % i for i in range(10)))
     broker.delete_records(topic, 6)
     with pytest.raises(
-        OutsideRetention, match=r"partition 0: offsets \[2, 8\) are wanted, .* the log begins at 6"
+        OutsideRetention, match=r"partition 0: expected offsets \[2, 8\), .* the log begins at 6"
     ):
         read(broker, topic, 2, 8)
     assert [row[0] for row in read(broker, topic, 6, 10)[0]] == [6, 7, 8, 9]
