@@ -249,7 +249,7 @@ def test_a_position_in_an_open_transaction_is_waited_for(
     with monkeypatch.context() as patched:
         patched.setattr(kafka_topic, "ANSWER_S", 1.0)
         with pytest.raises(
-            OutputUnavailable, match=r"output feed: group .* within 1 s .*transaction"
+            OutputUnavailable, match=r"output feed: no offset of group .* within 1 s: .*transaction"
         ):
             feed.begin(SCOPE)
     other.commit_transaction()

@@ -276,7 +276,7 @@ def test_a_topic_recreated_during_planning_is_refused(
     broker.topic(name=topic)
     for call in (lambda: planner.boundary(topic, 0, [0]), lambda: planner.describe([topic])):
         with pytest.raises(
-            IdentityChanged, match=f"created anew.*{described.topic_id} is expected"
+            IdentityChanged, match=f"created again: expected id {described.topic_id}"
         ):
             call()
 

@@ -389,7 +389,7 @@ def test_a_topic_recreated_during_a_read_returns_no_new_records(broker: TestBrok
     broker.topic(name=topic)
     send(broker.producer(), topic, *(b"new" for _ in range(20)))
     values: list[bytes] = []
-    with pytest.raises(IdentityChanged, match="deleted and created anew"):
+    with pytest.raises(IdentityChanged, match="deleted and created again"):
         values.extend(value for batch in batches for value in batch["value"].to_pylist())
     assert b"new" not in values
 

@@ -32,7 +32,7 @@ def test_the_later_of_two_publishers_writes_and_the_other_fails_as_busy(database
         older.publish(first()[1], resumed=False)
     assert caught.value.message == (
         "output feed of [2013-01-02T00:00:00.000Z, 2013-01-03T00:00:00.000Z), generation 1: another publisher has taken "
-        "output feed (table public.events of connection default: epoch 2, ours is 1)."
+        "output feed (table public.events of connection default): expected epoch 1, found 2."
     )
     older.publish(first()[0], resumed=True)  # it finds that nothing is left to write
     later.publish(first()[1], resumed=False)
