@@ -48,7 +48,7 @@ def test_a_recreated_topic_is_not_planned(broker: TestBroker) -> None:
     lake.assert_refused(
         IdentityChanged,
         f"expected id {known}",
-        "deleted and created again",
+        "deleted and created anew",
         run=lambda: lake.planned(DAY_2),
     )
     again = changed(lake)  # nor are committed offsets of the old topic read again from the new one
