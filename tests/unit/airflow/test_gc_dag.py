@@ -81,7 +81,7 @@ def test_a_lake_without_any_plan_is_no_error() -> None:
 
 def test_a_vanished_root_fails_the_task_without_a_retry(lake: SmallLake) -> None:
     lake.store.delete([keys.ROOT])
-    with pytest.raises(AirflowFailException, match=r"there is no memory://gc-dag/root\.json"):
+    with pytest.raises(AirflowFailException, match=r"memory://gc-dag/root\.json does not exist"):
         execute(dag_of(), delete=True)
 
 

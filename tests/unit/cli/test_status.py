@@ -270,7 +270,7 @@ def test_a_lake_before_its_first_plan_is_empty() -> None:
 
 
 def test_no_lake_is_an_error() -> None:
-    with pytest.raises(RootVanished, match=r"there is no memory://memory/root\.json"):
+    with pytest.raises(RootVanished, match=r"memory://memory/root\.json does not exist"):
         read_status(SmallLake().lake)
 
 
