@@ -220,4 +220,4 @@ def test_a_landed_file_that_is_deleted_raises_an_error_with_its_key(frames_lake:
     assert error["kind"] == "corrupt"
     assert error["message"].startswith(f"{frames_lake.uri}/scratch/")
     assert re.search(r"\.parquet: expected ETag .*, found no object\.$", error["message"])
-    assert "clear the stage task" in error["hint"]
+    assert "clear task `stage`" in error["hint"]
