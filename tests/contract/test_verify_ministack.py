@@ -101,7 +101,7 @@ def test_sql_keeps_values_exact(lake: SmallLake) -> None:
     ("question", "message"),
     [
         ("drop view events", "found DROP"),
-        ("copy (select 1) to '/tmp/x.csv'", "found COPY"),
+        ("copy (select 1) to 'x.csv'", "found COPY"),
         ("select 1; select 2", "SELECT and SELECT"),
         ("select nothing from events", "DuckDB refused the statement"),
         ("select * from flights", "DuckDB refused the statement"),
