@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from support import run_end
+from support.slow_tests import SlowTests
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
@@ -51,8 +52,17 @@ settings.load_profile("tallystick")
 
 def pytest_configure(config: pytest.Config) -> None:
     """End all processes with the run, however it ends. A worker of pytest-xdist belongs to its main process."""
-    if not hasattr(config, "workerinput") and sys.platform == "linux":
+    if hasattr(config, "workerinput"):
+        return
+    if sys.platform == "linux":
         run_end.watch()
+    config.pluginmanager.register(SlowTests(_write_beside_dots))
+
+
+def _write_beside_dots(text: str) -> None:
+    # The main process of pytest-xdist captures nothing; without workers, pytest shows this with `-s` alone.
+    assert sys.__stderr__ is not None
+    print(text, file=sys.__stderr__, flush=True)
 
 
 @pytest.hookimpl(trylast=True)

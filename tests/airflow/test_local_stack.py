@@ -347,9 +347,10 @@ def test_error_of_a_part_that_does_not_start_names_its_log_and_the_other_parts_a
 
 
 FOREGROUND = """
-import sys
+import signal, sys
 from pathlib import Path
 from tallystick_devstack.stack import up
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored if the tests run under nohup
 up(Path(sys.argv[1]), project_dir=Path(sys.argv[2]), parts={"s3", "postgres"}, foreground=True,
    report=lambda line: print(line, flush=True))
 print("returned", flush=True)

@@ -46,10 +46,12 @@ pytest_configure = suite.pytest_configure
 """
 
 
-# A program that a shell starts in the background ignores Ctrl-C, and so do the processes that it starts.
+# A program that a shell starts in the background ignores Ctrl-C, one under nohup the end of its terminal, and so do the
+# processes that they start.
 INTERRUPTIBLE = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_DFL)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 os.execvp(sys.argv[1], sys.argv[1:])
 """
 
