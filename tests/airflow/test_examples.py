@@ -1,4 +1,7 @@
-"""One example of the README on the whole stack: published rows remain exact if the publishing task is killed."""
+"""Examples of the README on the whole stack: published rows remain exact if the publishing task is killed.
+
+`make test` runs the cheapest one, `make test-long` the one that has the most parts, `make example NAME=all` all of them.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,18 @@ ROUNDS = 2
 
 
 @pytest.mark.timeout(ENDS_S + 60)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "files",  # one file per day, written in two phases
+        pytest.param("billing", marks=pytest.mark.long),  # state, a receiver of calls, corrections
+    ],
+)
 def test_published_rows_on_a_real_scheduler_are_exact_also_under_kill_9_in_mid_publish(
-    tmp_path: Path,
+    tmp_path: Path, name: str
 ) -> None:
-    """Billing: state, a receiver of calls, corrections. The code that checks it imports nothing of tallystick."""
-    command = [sys.executable, "-m", "examples.runner", "billing"]
+    """The code that checks an example imports nothing of tallystick."""
+    command = [sys.executable, "-m", "examples.runner", name]
     completed = subprocess.run(
         [*command, "--state", str(tmp_path / "state")],
         capture_output=True,
@@ -28,6 +38,6 @@ def test_published_rows_on_a_real_scheduler_are_exact_also_under_kill_9_in_mid_p
     output = completed.stdout + completed.stderr
     assert completed.returncode == 0, output
     assert completed.stdout.splitlines()[-1] == "PASS", output
-    rounds = [line for line in completed.stdout.splitlines() if line.startswith("  billing ")]
+    rounds = [line for line in completed.stdout.splitlines() if line.startswith(f"  {name} ")]
     assert len(rounds) == ROUNDS, output
     assert "kill -9" in rounds[1], output

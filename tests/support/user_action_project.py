@@ -23,8 +23,9 @@ BROKEN = 7
 # Only Airflow's processes get these; a test searches for them everywhere else.
 KAFKA_PASSWORD, S3_SECRET = "canary-of-kafka", "canary-of-s3"
 
-# Topic -> the days of January 2013 that have records.
-TOPICS = {"january": [*range(1, 6), *range(7, 16)], "short": [1], "expiring": [1]}
+# Topic -> the days of January 2013 that have records. Days without records are committed without Spark: of the eight that
+# are backfilled at once, as many have records as Airflow runs tasks at once.
+TOPICS = {"january": [*range(1, 6), 7, 8, 13, 14, 15], "short": [1], "expiring": [1]}
 
 DAG_FILE = """\
 from datetime import UTC, datetime, timedelta
