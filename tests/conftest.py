@@ -30,7 +30,6 @@ LONGEST = (
     "tests/chaos/test_chaos.py",
     "tests/spark/test_spark_frames.py",
     "tests/spark/test_spark_cluster.py",
-    "tests/airflow/test_clear_number.py",
     "tests/contract/test_store_contract_versitygw.py",
     "tests/spark/test_spark_stage.py",
     "tests/airflow/test_local_stack.py",
@@ -56,10 +55,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if sys.platform == "linux":
         run_end.watch()
-    config.pluginmanager.register(SlowTests(_write_beside_dots))
+    config.pluginmanager.register(SlowTests(_write_to_stderr))
 
 
-def _write_beside_dots(text: str) -> None:
+def _write_to_stderr(text: str) -> None:
     # The main process of pytest-xdist captures nothing; without workers, pytest shows this with `-s` alone.
     assert sys.__stderr__ is not None
     print(text, file=sys.__stderr__, flush=True)

@@ -21,7 +21,6 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from support.airflow_stack import make_project
 from tallystick.errors import SettingsError
 from tallystick_devstack.info import LAKE_BUCKET, StackInfo, read_stack
 from tallystick_devstack.process import wait_until
@@ -43,6 +42,13 @@ with DAG("escape", schedule=None):
         return {"orphan": orphan.pid, **{name: os.environ[name] for name in names}}
     leave()
 """
+
+
+def make_project(folder: Path) -> Path:
+    """Create an empty project and return its state folder."""
+    for name in ("dags", "plugins"):
+        (folder / name).mkdir(exist_ok=True)
+    return folder / ".tally"
 
 
 @dataclass

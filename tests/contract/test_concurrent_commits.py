@@ -1,4 +1,7 @@
-"""200 concurrent commits of 20 plans on real S3 servers: each plan is committed once, and the ledger has no gap."""
+"""200 concurrent commits of 20 plans on real S3 servers: each plan is committed once, and the ledger has no gap.
+
+`make test` uses the server that answers several requests at once, `make test-long` also the one that answers one by one.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ from tallystick.tables.staging import IcebergTables
 
 PLANS, COMMITS, WRITERS, PARTITIONS = 20, 200, 16, 2
 COLLECTED = 4
+SERVERS = [pytest.param("on_ministack", marks=pytest.mark.long), "on_versitygw"]
 
 
-@pytest.mark.parametrize("server", ["on_ministack", "on_versitygw"])
+@pytest.mark.parametrize("server", SERVERS)
 def test_200_concurrent_commits_of_20_plans_commit_each_once(
     lake_uri: str, server: str, request: pytest.FixtureRequest
 ) -> None:
@@ -59,7 +63,7 @@ def test_200_concurrent_commits_of_20_plans_commit_each_once(
     assert_tiles(small, log)
 
 
-@pytest.mark.parametrize("server", ["on_ministack", "on_versitygw"])
+@pytest.mark.parametrize("server", SERVERS)
 def test_collections_during_commits_delete_nothing_that_is_needed(
     lake_uri: str, server: str, request: pytest.FixtureRequest
 ) -> None:

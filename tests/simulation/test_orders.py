@@ -1,6 +1,6 @@
 """State does not depend on the order of intervals or on replays, and a dropped guard is detected.
 
-`tests/simulation/orders.py` plays 500 orders. These tests play fewer, with other seeds.
+`tests/simulation/orders.py` plays 500 orders. These tests play fewer, with other seeds, half of them in `make test-long`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,19 @@ from tallystick.protocol.staleness import stale
 from tallystick.stateful import closed_sessions
 
 ORDERS = 10
+LONG_FROM = 5
 DRAWN = 8
 SEEDS_MAX = 40
 
 
 @pytest.mark.parametrize("mode", orders.MODES)
-@pytest.mark.parametrize("seed", range(10_000, 10_000 + ORDERS))
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(10_000 + n, marks=[pytest.mark.long] if n >= LONG_FROM else [])
+        for n in range(ORDERS)
+    ],
+)
 def test_every_order_gives_the_same_rows_as_one_pass_over_the_log(seed: int, mode: str) -> None:
     orders.play(seed, mode)
 

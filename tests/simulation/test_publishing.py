@@ -15,10 +15,13 @@ from tallystick.lake.room import RoomGiver
 pytestmark = pytest.mark.timeout(1800)
 SEED = int(os.environ.get("TALLYSTICK_SEED", "1"))
 RANGES, PER_RANGE = 2, 1_000
-MUTANT_SCHEDULES_MAX = 2_000
+LONG_FROM = 1  # the ranges from here on are left to `make test-long`
 
 
-@pytest.mark.parametrize("number", range(RANGES))
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(n, marks=[pytest.mark.long] if n >= LONG_FROM else []) for n in range(RANGES)],
+)
 def test_every_receiver_has_each_committed_row_once(number: int) -> None:
     sent, broken = explore_publishing(SEED + number * PER_RANGE, PER_RANGE)
     assert not broken, f"{broken}\nreplay: PublishingSchedule({broken[0][0]}).run()"
@@ -54,8 +57,8 @@ def test_the_explorer_includes_publishers_that_pause_and_commits_that_start_agai
 @pytest.mark.parametrize("name", sorted(MUTANTS))
 def test_a_dropped_guard_of_publishing_is_detected(name: str) -> None:
     with MUTANTS[name]():
-        _, broken = explore_publishing(SEED, MUTANT_SCHEDULES_MAX)
-    assert broken, f"{MUTANT_SCHEDULES_MAX} schedules did not detect {name!r}"
+        _, broken = explore_publishing(SEED, LONG_FROM * PER_RANGE)
+    assert broken, f"{LONG_FROM * PER_RANGE} schedules did not detect {name!r}"
 
 
 def test_the_same_seed_gives_the_same_schedule_with_an_output() -> None:

@@ -232,6 +232,8 @@ def test_files_of_a_killed_executor_or_machine_are_in_no_report(
     assert orphans(spark_lake, plan, report, "flights"), "it was killed too early"
 
 
+# `make test` loses an executor of an Arrow job here, and kills tasks of a DataFrame write in test_spark_frames.py.
+@pytest.mark.long
 def test_an_executor_lost_during_a_dataframe_write_leaves_an_exact_report(
     frames_lake: Any, on_cluster: dict[str, Any]
 ) -> None:

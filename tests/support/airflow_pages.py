@@ -186,7 +186,11 @@ def open_pages(api: AirflowApi, pictures: str) -> Iterator[Pages]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=[*FLAGS])
         try:
-            page = browser.new_page(viewport={"width": 1400, "height": 1200}, timezone_id="UTC")
+            page = browser.new_page(
+                viewport={"width": 1400, "height": 1200},
+                timezone_id="UTC",
+                reduced_motion="reduce",  # without a GPU, each frame of an animation is drawn by the CPU
+            )
             page.set_default_timeout(DEADLINE_MS)
             pages = Pages(page, api.base_url, PICTURES / pictures)
             page.on("request", pages.note)

@@ -27,6 +27,8 @@ pytestmark = [
 DAG = "buttons"
 SCHEDULED = f"scheduled__{day(2).isoformat()}"
 TASKS = ("plan", "stage", "commit")
+# One run of each kind: a page of Airflow costs seconds of CPU.
+PICTURED = ("clear-commit", "backfill", "trigger", "inverted")
 SPAN = {"from": "2013-01-01", "to": "2013-01-02"}
 INVERTED = {"from": "2013-01-03", "to": "2013-01-02"}
 
@@ -106,7 +108,8 @@ def step(
     run_id = run_id or pressed.run_id
     driver.wait_for_appearance(run_id)
     ended = driver.api.wait_for_run(DAG, run_id, deadline_s=DEADLINE_S)
-    pages.show_run(DAG, run_id, f"{name}-run")
+    if name in PICTURED:
+        pages.show_run(DAG, run_id, f"{name}-run")
     return Step(
         pressed=pressed,
         state=str(ended["state"]),

@@ -16,11 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from support.airflow_stack import RunningStack, airflow_stack  # noqa: F401
+from support.user_action_driver import ActionStack
+from support.user_action_scenarios import Scenarios
 from tallystick.errors import InvalidRequest
 from tallystick_devstack.airflow_api import AirflowApi
 from tallystick_devstack.process import wait_until
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.timeout(1800),
+]
 DAG_ID = "three"
 DONE_S = 180
 SOURCE = '''
@@ -107,18 +113,23 @@ class RunDriver:
 
 @pytest.fixture(scope="module")
 def driver_folder(
-    airflow_stack: RunningStack,  # noqa: F811
-    tmp_path_factory: pytest.TempPathFactory,
+    action_stack: ActionStack, scenarios: Scenarios, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
+    """Add this file's DAG when every scenario has ended: their tasks would take the slots of these short ones."""
+    scenarios.wait_for_all()
     folder = tmp_path_factory.mktemp("driver")
-    airflow_stack.add_dag(DAG_ID, SOURCE.replace("@FOLDER@", str(folder)))
+    dag_file = action_stack.project / "dags" / f"{DAG_ID}.py"
+    dag_file.write_text(SOURCE.replace("@FOLDER@", str(folder)))
+    airflow = action_stack.local.airflow.api()
+    airflow.wait_for_dag(DAG_ID, deadline_s=DONE_S)
+    airflow.set_paused(DAG_ID, paused=False)
     return folder
 
 
 @pytest.fixture
-def driver(airflow_stack: RunningStack, driver_folder: Path) -> Iterator[RunDriver]:  # noqa: F811
+def driver(action_stack: ActionStack, driver_folder: Path) -> Iterator[RunDriver]:
     """Create a manual run for each test, which has succeeded."""
-    driver = RunDriver(driver_folder, airflow_stack.airflow)
+    driver = RunDriver(driver_folder, action_stack.local.airflow.api())
     driver.run_id = driver.airflow.trigger(DAG_ID)["dag_run_id"]
     assert driver.clears() == [("plan", 0), ("stage", 0), ("commit", 0)]
     yield driver
@@ -127,9 +138,9 @@ def driver(airflow_stack: RunningStack, driver_folder: Path) -> Iterator[RunDriv
 
 
 @pytest.fixture
-def scheduled(airflow_stack: RunningStack, driver_folder: Path) -> list[RunDriver]:  # noqa: F811
+def scheduled(action_stack: ActionStack, driver_folder: Path) -> list[RunDriver]:
     """Return the two scheduled runs, with their notes read."""
-    api = airflow_stack.airflow
+    api = action_stack.local.airflow.api()
 
     def runs() -> list[str]:
         return [
