@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-FOLDER = "TALLYSTICK_TEST_CPU"
+FOLDER = os.environ.get("TALLYSTICK_TEST_CPU", "")  # read once: tests clear their environment
 WORKER = "PYTEST_XDIST_WORKER"
 _tags: dict[tuple[int, int], bool] = {}  # by pid and start time, since a pid is used again
 
@@ -68,7 +68,7 @@ class _Clock:
     def step(self, kind: str, name: str) -> None:
         now_s = cpu_s()
         used_s, self.last_s = max(0.0, now_s - self.last_s), now_s
-        path = Path(os.environ[FOLDER]) / f"{os.environ.get(WORKER, 'main')}.jsonl"
+        path = Path(FOLDER) / f"{os.environ.get(WORKER, 'main')}.jsonl"
         with path.open("a") as file:
             file.write(json.dumps({"kind": kind, "name": name, "cpu_s": round(used_s, 2)}) + "\n")
 
