@@ -26,8 +26,9 @@ EACH_ANYWHERE = "tests/simulation/test_explorer.py"
 LONGEST = (
     ONE_WORKER,
     EACH_ANYWHERE,
+    "tests/simulation/",
+    "tests/unit/operations/",
     "tests/airflow/test_examples.py",
-    "tests/chaos/test_chaos.py",
     "tests/spark/test_spark_frames.py",
     "tests/spark/test_spark_cluster.py",
     "tests/contract/test_store_contract_versitygw.py",

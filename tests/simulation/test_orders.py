@@ -29,7 +29,7 @@ from tallystick.stateful import closed_sessions
 
 ORDERS = 10
 LONG_FROM = 5
-DRAWN = 8
+DRAWN = 4
 SEEDS_MAX = 40
 
 

@@ -142,6 +142,8 @@ def test_the_second_day_reads_the_first_in_kafka_and_gives_the_same_rows_as_one_
     assert proof.proven, proof
 
 
+# In `make test`, tests/simulation/test_orders.py has this rule, and a mutant of it.
+@pytest.mark.long
 def test_one_run_over_both_days_reads_what_it_has_staged(state_lake: SparkLake) -> None:
     partial = [*PARTIAL, RUNNING_PARTS]
     back = Lookback(tables=[t.name for t in partial], back=None, uncommitted="stale")

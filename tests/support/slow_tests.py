@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-SILENT_S = 240.0
+SILENT_S = 300.0
 
 
 class SlowTests:
