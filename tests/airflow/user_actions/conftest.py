@@ -38,7 +38,7 @@ DAGS = (
 SCENARIOS = pytest.StashKey[Scenarios]()
 RUNNING = pytest.StashKey[ExitStack]()
 HERE = Path(__file__).parent
-# For a dozen scenarios at once, what Airflow does per second costs more than what it does later.
+# A dozen scenarios share two cores: Airflow's scheduler and its heartbeats run less often than on the local stack.
 CHEAPER = {
     "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1",
     "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "5",
