@@ -1,8 +1,8 @@
 """The quickest nemeses on the real stack, and a product that is broken on purpose, which must be detected.
 
-`make test-long` plays them. `make test` has cheaper tests of each fault: a killed driver and a commit cleared in mid-swap
-in tests/airflow/user_actions, lost replies and late copies of a swap in tests/contract, a swap without its condition in
-tests/oracle. `make chaos` plays all nemeses, and more rounds.
+`make test-long` plays them. `make test` has cheaper tests of each fault: a killed driver and swaps that arrive late in
+tests/airflow/user_actions, a killed task in tests/unit/airflow/test_spark_submit.py, lost replies in tests/contract, a
+swap without its condition in tests/oracle. `make chaos` plays all nemeses, and more rounds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """State does not depend on the order of intervals or on replays, and a dropped guard is detected.
 
-`tests/simulation/orders.py` plays 500 orders. These tests play fewer, with other seeds, half of them in `make test-long`.
+`tests/simulation/orders.py` plays 500 orders. These tests play fewer, with other seeds,
+half of them in `make test-long`.
 """
 
 from __future__ import annotations

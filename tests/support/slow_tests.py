@@ -49,6 +49,7 @@ class SlowTests:
 
     def _watch(self) -> None:
         while not self._ended.is_set():
-            self._step.clear()
             if not self._step.wait(self._silent_s) and self._running:
                 self._write(self.lines() + "\n")
+            # After the wait, not before it: a step that ends the session in between must not be lost.
+            self._step.clear()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from support.slow_tests import SlowTests
 
 TESTS = Path(__file__).parents[2]
 CONFTEST = """
@@ -27,7 +30,9 @@ def test_quick():
     pass
 
 def test_slow():
+    deadline = time.monotonic() + 60
     while not Path(__file__).with_name("go").exists():
+        assert time.monotonic() < deadline, "this test was not printed"
         time.sleep(0.05)
 """
 
@@ -45,8 +50,25 @@ def test_a_test_that_does_not_end_is_printed(tmp_path: Path, workers: str) -> No
         text=True,
     ) as run:
         assert run.stderr is not None
-        printed = next(line for line in run.stderr if line.startswith("still running after"))
+        running = (line for line in run.stderr if line.startswith("still running after"))
+        printed = next(running, "")
         (tmp_path / "go").touch()
         run.stderr.read()
     assert printed.rstrip().endswith("test_some.py::test_slow")
     assert run.returncode == 0
+
+
+def test_the_end_of_the_session_is_not_lost_if_it_comes_right_after_that_of_a_test() -> None:
+    plugin = SlowTests(print, silent_s=300)
+
+    class EndsMeanwhile(threading.Event):
+        def clear(self) -> None:
+            plugin._ended.set()
+            self.set()
+            super().clear()
+
+    plugin._step = EndsMeanwhile()
+    plugin.pytest_runtest_logfinish("the last test")
+    plugin.pytest_sessionstart()
+    plugin._thread.join(timeout=30)
+    assert not plugin._thread.is_alive()
