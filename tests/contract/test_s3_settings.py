@@ -89,12 +89,21 @@ def test_checksums_that_are_switched_on_are_those_of_boto3(
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
-        ({"BUCKET_OWNER": "me"}, "TALLYSTICK_S3_BUCKET_OWNER is not an AWS account id.*12 digits"),
-        ({"ENCRYPTION": "aes"}, "TALLYSTICK_S3_ENCRYPTION is 'aes'.*AES256, aws:kms"),
-        ({"KMS_KEY_ID": "k"}, "TALLYSTICK_S3_KMS_KEY_ID is set without"),
-        ({"KMS_KEY_ID": "k", "ENCRYPTION": "AES256"}, "TALLYSTICK_S3_KMS_KEY_ID is set without"),
-        ({"CHECKSUMS": "yes"}, "TALLYSTICK_S3_CHECKSUMS is 'yes'.*on or off"),
-        ({"BUCKET_OWNR": ACCOUNT}, "TALLYSTICK_S3_BUCKET_OWNR is not a setting"),
+        (
+            {"BUCKET_OWNER": "me"},
+            "TALLYSTICK_S3_BUCKET_OWNER: expected an AWS account id of 12 digits, found 'me'",
+        ),
+        (
+            {"ENCRYPTION": "aes"},
+            "TALLYSTICK_S3_ENCRYPTION: expected .*AES256, aws:kms.*, found 'aes'",
+        ),
+        (
+            {"KMS_KEY_ID": "k"},
+            "S3_KMS_KEY_ID: expected .*_ENCRYPTION=aws:kms with it, found nothing",
+        ),
+        ({"KMS_KEY_ID": "k", "ENCRYPTION": "AES256"}, "S3_KMS_KEY_ID: expected .* found AES256"),
+        ({"CHECKSUMS": "yes"}, "TALLYSTICK_S3_CHECKSUMS: expected 'on' or 'off', found 'yes'"),
+        ({"BUCKET_OWNR": ACCOUNT}, "TALLYSTICK_S3_BUCKET_OWNR: expected a variable of tallystick"),
     ],
 )
 def test_an_invalid_setting_is_refused_by_name(environ: dict[str, str], message: str) -> None:

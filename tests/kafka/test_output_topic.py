@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ import kafka
 from kafka import KafkaProducer
 from support import output_publisher
 from support.brokers import TestBroker, done
+from support.killed import killed
 from support.output_publisher import PER_TRANSACTION, ROWS, before
 from support.output_publisher import STEPS as STEPS_OF_A_TRANSACTION
 from tallystick.connections.kafka import KafkaSettings
@@ -185,21 +184,7 @@ def test_the_publisher_after_one_killed_at_any_step_completes_its_work(
     broker: TestBroker, step: str, nth: int, committed: int | None
 ) -> None:
     topic = topic_of(broker)
-    died = subprocess.run(
-        [
-            sys.executable,
-            str(Path(__file__).parents[1] / "support" / "output_publisher.py"),
-            broker.bootstrap,
-            topic,
-            step,
-            str(nth),
-        ],
-        check=False,
-        timeout=120,
-        capture_output=True,
-        text=True,
-    )
-    assert died.returncode == -9, died.stderr
+    killed(output_publisher.main, broker.bootstrap, topic, step, nth)
     feed = output(broker.bootstrap, topic)
     feed.begin(SCOPE)
     sent = rows(messages_in(broker, topic))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socket
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support import postgres_publisher
+from support.killed import killed
 from support.postgres_proxy import Proxy
 from support.postgres_publisher import ALL_NEW, ALL_OLD, DECIDING, STAGING, first, second
 from support.postgres_tables import Database, at_step, fresh
@@ -20,8 +20,6 @@ from tallystick.outputs.postgres import PostgresOutput
 from tallystick.outputs.postgres import session as postgres_session
 from tallystick.outputs.postgres.table import PostgresTable
 from tallystick_devstack.postgres import Postgres
-
-PUBLISHER = Path(__file__).parents[1] / "support" / "postgres_publisher.py"
 
 
 def assert_next_completes_it(database: Database) -> None:
@@ -64,17 +62,8 @@ def test_a_publisher_that_is_killed_leaves_all_or_nothing(
 ) -> None:
     database.publish(*first())
     assert database.rows() == ALL_OLD
-    died = subprocess.run(
-        [
-            *(sys.executable, str(PUBLISHER), str(database.server.socket_dir), database.name),
-            *(when, step, str(nth)),
-        ],
-        check=False,
-        timeout=120,
-        capture_output=True,
-        text=True,
-    )
-    assert died.returncode == -9, died.stderr
+    host = str(database.server.socket_dir)
+    killed(postgres_publisher.main, host, database.name, when, step, nth)
     decided = (when, step) == ("after", "commit")
     assert database.rows() == (ALL_NEW if decided else ALL_OLD)
     assert_next_completes_it(database)

@@ -1,14 +1,11 @@
-"""A publisher of five calls that kills itself: python tests/support/call_publisher.py KIND ADDRESS FOLDER STEP NTH."""
+"""A publisher of five calls that kills itself at a step."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.folder_store import FolderStore
 from tallystick.connections.http import HttpSettings
@@ -93,7 +90,3 @@ def main(kind: str, address: str, folder: str, step: str, nth: int) -> None:
         report_steps(output, "_send", stepped)
     output.begin(SCOPE)
     output.publish(publication(ROWS), resumed=False)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))

@@ -1,15 +1,11 @@
-"""A publisher of five rows that kills itself at a step: its arguments are BOOTSTRAP TOPIC STEP NTH."""
+"""A publisher of five rows that kills itself at a step."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.kafka import transactions
@@ -98,7 +94,3 @@ def main(bootstrap: str, topic: str, step: str, nth: int) -> None:
     else:
         before(feed, step, nth, in_the_log)
     feed.publish(publication(ROWS), resumed=False)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]))

@@ -1,15 +1,11 @@
-"""A publisher of a replacement that kills itself: its arguments are HOST DATABASE WHEN STEP NTH."""
+"""A publisher of a replacement that kills itself at a step."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tallystick.connections.postgres import PostgresSettings
 from tallystick.outputs.port import Publication
@@ -93,7 +89,3 @@ def main(host: str, database: str, when: str, step: str, nth: int) -> None:
     Session.run = run  # type: ignore[method-assign]
     Session.copy = copied  # type: ignore[method-assign,assignment]
     output.publish(second(), resumed=False)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))

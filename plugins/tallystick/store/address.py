@@ -143,8 +143,8 @@ def _check_bucket(uri: str, bucket: str) -> None:
     ):
         raise _bad_uri(
             uri,
-            f"{bucket!r} is not a bucket name: 3 to 63 of a-z, 0-9, '.' and '-', beginning and ending with a letter or a "
-            "digit, dots only between letters or digits, and not an IP address",
+            "expected a bucket name (3 to 63 of a-z, 0-9, '.' and '-', beginning and ending with a letter or a digit, "
+            f"dots only between letters or digits, not an IP address), found {bucket!r}",
         )
     if bucket.startswith(_BUCKET_RESERVED):
         raise _bad_uri(uri, f"S3 reserves bucket names like {bucket!r}")

@@ -80,18 +80,34 @@ class S3Settings:
         """Read the variables TALLYSTICK_S3_*. Raises SettingsError with the variable and its allowed values."""
         known = {name for name in environ if name.startswith(_ENV_PREFIX) and environ[name]}
         if unknown := sorted(known - {_OWNER, _ENCRYPTION, _KMS_KEY, _CHECKSUMS}):
-            raise _invalid(unknown[0], "is not a setting", "remove it, or correct its name.")
+            raise _invalid(
+                unknown[0],
+                "expected a variable of tallystick, found an unknown name",
+                "remove it, or correct it.",
+            )
         settings = {name: environ[name].strip() for name in known}
         owner, encryption = settings.get(_OWNER), settings.get(_ENCRYPTION)
         if owner is not None and not _ACCOUNT.fullmatch(owner):
-            raise _invalid(_OWNER, "is not an AWS account id", "use its 12 digits.")
+            raise _invalid(
+                _OWNER, f"expected an AWS account id of 12 digits, found {owner!r}", "correct it."
+            )
         if encryption is not None and encryption not in ENCRYPTIONS:
-            raise _invalid(_ENCRYPTION, f"is {encryption!r}", f"use {', '.join(ENCRYPTIONS)}.")
+            raise _invalid(
+                _ENCRYPTION,
+                f"expected one of {', '.join(ENCRYPTIONS)}, found {encryption!r}",
+                "set one of these.",
+            )
         if _KMS_KEY in settings and not (encryption or "").startswith("aws:kms"):
-            raise _invalid(_KMS_KEY, f"is set without {_ENCRYPTION}=aws:kms", "set both.")
+            raise _invalid(
+                _KMS_KEY,
+                f"expected {_ENCRYPTION}=aws:kms with it, found {encryption or 'nothing'}",
+                "set both.",
+            )
         checksums = settings.get(_CHECKSUMS, "off")
         if checksums not in ("on", "off"):
-            raise _invalid(_CHECKSUMS, f"is {checksums!r}", "use on or off.")
+            raise _invalid(
+                _CHECKSUMS, f"expected 'on' or 'off', found {checksums!r}", "set one of these."
+            )
         return cls(
             bucket_owner=owner,
             encryption=encryption,
@@ -111,7 +127,7 @@ class S3Settings:
 
 
 def _invalid(name: str, why: str, hint: str) -> SettingsError:
-    return SettingsError(f"the environment variable {name} {why}.", hint=hint)
+    return SettingsError(f"environment variable {name}: {why}.", hint=hint)
 
 
 class S3Store:

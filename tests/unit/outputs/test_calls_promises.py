@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
-import multiprocessing.context
-import os
-import signal
-import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +14,7 @@ from support import call_publisher
 from support.call_publisher import ROWS, http, mail
 from support.call_receiver import Endpoint, receiver
 from support.folder_store import FolderStore
+from support.killed import killed
 from support.mail_server import Post, mail_server
 from tallystick.errors import OutputRefused, StoreUnavailable
 from tallystick.outputs.calls import call_log
@@ -104,28 +100,9 @@ def test_one_e_mail_per_key_over_intervals_and_replacements(order: tuple[int, in
 # ---------------------------------------------------------------- kill -9
 
 
-Forks = multiprocessing.context.ForkServerContext
-
-
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    """Return a context whose server process has imported the publishers' modules and forks one for each test."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["support.call_publisher"])
-        yield context
-
-
-def kill(forks: Forks, kind: str, address: Any, folder: Path, step: str, nth: int) -> None:
+def kill(kind: str, address: Any, folder: Path, step: str, nth: int) -> None:
     """Publish in a process that is killed at that step."""
-    process = forks.Process(
-        target=call_publisher.main, args=(kind, str(address), str(folder), step, nth)
-    )
-    process.start()
-    process.join(120)
-    assert process.exitcode == -signal.SIGKILL
-    process.close()
+    killed(call_publisher.main, kind, str(address), str(folder), step, nth)
 
 
 HTTP_STEPS = [
@@ -143,12 +120,12 @@ HTTP_STEPS = [
 @pytest.mark.parametrize(("step", "nth"), HTTP_STEPS)
 @pytest.mark.parametrize("kind", ["by number", "by key"])
 def test_the_publisher_after_one_killed_at_any_step_completes_its_work(
-    tmp_path: Path, forks: Forks, kind: str, step: str, nth: int
+    tmp_path: Path, kind: str, step: str, nth: int
 ) -> None:
     endpoint = Endpoint()
     options = BY_KEY if kind == "by key" else {}
     with receiver(endpoint) as url:
-        kill(forks, kind, url, tmp_path, step, nth)
+        kill(kind, url, tmp_path, step, nth)
         before = len(endpoint.calls)
         noted = set(noted_in(tmp_path, endpoint))
         publish(http(url, FolderStore(tmp_path), **options), publication(ROWS), resumed=True)
@@ -182,11 +159,11 @@ DOUBLED = {("after the call", 2), ("before the note", 2)}
 
 @pytest.mark.parametrize(("step", "nth"), MAIL_STEPS)
 def test_a_mailer_killed_at_any_step_doubles_at_most_the_e_mail_in_doubt(
-    tmp_path: Path, forks: Forks, step: str, nth: int
+    tmp_path: Path, step: str, nth: int
 ) -> None:
     post, in_doubt = Post(), False
     with mail_server(post) as port:
-        kill(forks, "mail", port, tmp_path, step, nth)
+        kill("mail", port, tmp_path, step, nth)
         try:
             output = mail(port, FolderStore(tmp_path), in_doubt="hold")
             publish(output, publication(ROWS), resumed=True)
