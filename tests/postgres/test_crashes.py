@@ -82,7 +82,7 @@ def own(tmp_path: Path) -> Iterator[Database]:
 
 def test_a_server_that_dies_in_mid_transaction_loses_and_doubles_nothing(own: Database) -> None:
     own.publish(*first())
-    for step in ("lock", "keep", "reveal", "commit"):
+    for step in ("lock", "insert into the history", "upsert into the table", "commit"):
         output = own.begun()
         restarts: list[str] = []
 
@@ -139,13 +139,13 @@ def xmins(database: Database) -> Counter[str]:
     return Counter(row[0] for row in database.run("SELECT xmin::text FROM public.events"))
 
 
-@pytest.mark.parametrize("lose", ["reveal", "COPY"])
+@pytest.mark.parametrize("lose", ["upsert", "COPY"])
 def test_a_server_that_stops_answering_is_not_waited_for_for_ever(
     database: Database, lose: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database.publish(*first())
     monkeypatch.setattr(postgres_session, "GRACE_S", 0.2)
-    text = {"reveal": "LATERAL", "COPY": "COPY "}[lose]
+    text = {"upsert": "LATERAL", "COPY": "COPY "}[lose]
     with Proxy(database.server, lose=text, arrives=True, silent=True) as proxy:
         output = database.begun(
             host="127.0.0.1", port=proxy.port, sslmode="disable", statement_timeout_s=1

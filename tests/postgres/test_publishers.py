@@ -81,7 +81,7 @@ def test_a_publisher_frozen_in_its_transaction_is_waited_for_and_then_busy(
             database.begun(lock_timeout_s=1)
         messages.append(caught.value.message)
 
-    at_step(frozen, "reveal", take_the_output)
+    at_step(frozen, "upsert into the table", take_the_output)
     frozen.publish(second(), resumed=False)
     frozen.close()
     assert messages == [
@@ -97,7 +97,9 @@ def test_a_publisher_frozen_for_long_is_ended_by_the_server(
     monkeypatch.setattr(postgres_session, "IDLE_S", 1)
     frozen = database.begun()
     # The next publisher waits for the lock, which the server releases when it ends the frozen session after a second.
-    at_step(frozen, "reveal", lambda: database.publish(second(), replaced_again(OLD)))
+    at_step(
+        frozen, "upsert into the table", lambda: database.publish(second(), replaced_again(OLD))
+    )
     with pytest.raises(OutputUnavailable, match="idle-in-transaction timeout"):
         frozen.publish(second(), resumed=False)
     frozen.close()
@@ -194,7 +196,7 @@ def test_the_scenario_that_the_mutants_break(database: Database) -> None:
     assert scenario(database) == expected()
 
 
-REVEAL, TOUCH = Statements.reveal, Statements.touch
+UPSERT_ROWS, STORE_KEYS = Statements.upsert_rows, Statements.store_keys
 
 
 def nothing(*of: Any) -> None:
@@ -204,29 +206,31 @@ def nothing(*of: Any) -> None:
 
 def earliest(steps: Statements) -> sql.Composed:
     """Return a statement that takes the row of the first interval instead of the last."""
-    return sql.SQL(REVEAL(steps).as_string(None).replace("DESC", "ASC"))  # type: ignore[arg-type]
+    return sql.SQL(UPSERT_ROWS(steps).as_string(None).replace("DESC", "ASC"))  # type: ignore[arg-type]
 
 
 def only_the_plans_keys(steps: Statements) -> sql.Composed:
     """Return a statement that ignores the previous keys of the interval."""
-    return sql.SQL(TOUCH(steps).as_string(None).replace("= %(start)s", "= %(start)s AND false"))  # type: ignore[arg-type]
+    return sql.SQL(
+        STORE_KEYS(steps).as_string(None).replace("= %(start)s", "= %(start)s AND false")
+    )  # type: ignore[arg-type]
 
 
 MUTANTS: list[tuple[Any, str, Callable[..., Any] | Any]] = [
     (PostgresTable, "_check_epoch", nothing),
     (PostgresTable, "_check_generation", nothing),
     (PostgresTable, "_held", nothing),
-    (Statements, "reveal", earliest),
-    (Statements, "touch", only_the_plans_keys),
-    (Statements, "forget", lambda _: sql.SQL("SELECT %(start)s")),
-    (Statements, "remove", lambda _: sql.SQL("SELECT 1")),
-    (Statements, "keep", lambda _: sql.SQL("SELECT %(start)s")),
+    (Statements, "upsert_rows", earliest),
+    (Statements, "store_keys", only_the_plans_keys),
+    (Statements, "delete_history", lambda _: sql.SQL("SELECT %(start)s")),
+    (Statements, "delete_rows", lambda _: sql.SQL("SELECT 1")),
+    (Statements, "insert_history", lambda _: sql.SQL("SELECT %(start)s")),
     (
         statements,
         "COUNT_PROGRESS",
         sql.SQL("SELECT intervals FROM tallystick.outputs WHERE output = %s"),
     ),
-    (statements, "NOTE", sql.SQL("SELECT %s, %s, %s, %s, %s, %s")),
+    (statements, "RECORD_PROGRESS", sql.SQL("SELECT %s, %s, %s, %s, %s, %s")),
 ]
 
 
@@ -258,7 +262,7 @@ def test_without_the_lock_on_the_row_of_the_output_two_at_once_would_write(
         except (OutputBusy, OutputUnavailable, OutputRefused) as error:
             errors.append(error.kind)
 
-    at_step(output, "touch", at_once)
+    at_step(output, "store the keys", at_once)
     output.publish(second(), resumed=False)
     output.close()
     other.close()

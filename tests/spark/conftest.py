@@ -270,6 +270,9 @@ class MeasuredLog:
                 )
             }
 
+    def log_starts(self, topic: str) -> Sequence[int]:
+        return [0, 0]
+
     def boundary(
         self, topic: str, at_ms: int, floors: Sequence[int], *, latest_ms: int
     ) -> Sequence[Position]:

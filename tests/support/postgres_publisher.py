@@ -36,8 +36,10 @@ DECIDING = (
         "read the table",
         "read the columns",
     ),
-    *("read the keys", "count before", "touch", "analyze", "forget", "keep", "remove", "reveal"),
-    *("note", "count", "commit"),
+    *("read the keys", "count before", "store the keys", "analyze the keys"),
+    *("delete from the history", "insert into the history"),
+    *("delete from the table", "upsert into the table"),
+    *("record progress", "count intervals", "commit"),
 )
 
 

@@ -69,7 +69,7 @@ READ_PROGRESS = sql.SQL(
     """
 )
 COUNT_PROGRESS = sql.SQL("SELECT count(*) FROM tallystick.progress WHERE output = %s")
-NOTE = sql.SQL(
+RECORD_PROGRESS = sql.SQL(
     """
     INSERT INTO tallystick.progress (output, "start", "end", generation, plan, rows)
     VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (output, "start") DO UPDATE
@@ -194,7 +194,7 @@ class Statements:
     managed: tuple[str, ...]
     staged: frozenset[str]
 
-    def touch(self) -> sql.Composed:
+    def store_keys(self) -> sql.Composed:
         """Return the statement that stores the keys that may change, until the transaction ends.
 
         Parameter: %(start)s.
@@ -210,7 +210,7 @@ class Statements:
             self.history, name(START)
         )
 
-    def forget(self) -> sql.Composed:
+    def delete_history(self) -> sql.Composed:
         """Return the statement that deletes from the history the keys that the interval no longer has.
 
         Parameter: %(start)s.
@@ -225,7 +225,7 @@ class Statements:
             same=same(self.key, "s", "h"),
         )
 
-    def keep(self) -> sql.Composed:
+    def insert_history(self) -> sql.Composed:
         """Return the statement that writes the rows of the interval to the history. Parameters: %(start)s, %(end)s.
 
         If the plan lacks a column, the column is null.
@@ -249,7 +249,7 @@ class Statements:
             differs=differs([END, *self.managed], "t", "excluded"),
         )
 
-    def remove(self) -> sql.Composed:
+    def delete_rows(self) -> sql.Composed:
         """Return the statement that deletes from the target the touched keys that no interval has any more."""
         return sql.SQL(
             "DELETE FROM {target} t USING {touched} k WHERE {is_key}"
@@ -262,7 +262,7 @@ class Statements:
             has=same(self.key, "h", "k"),
         )
 
-    def reveal(self) -> sql.Composed:
+    def upsert_rows(self) -> sql.Composed:
         """Return the statement that writes the touched keys to the target.
 
         For each key, it writes the row of the latest interval that has the key.

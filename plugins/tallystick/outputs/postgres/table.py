@@ -187,21 +187,21 @@ class PostgresTable:
         self, session: Session, steps: Statements, publication: Publication, staged: Staged
     ) -> None:
         interval = {"start": publication.interval.start, "end": publication.interval.end}
-        session.run("touch", steps.touch(), interval)
-        session.run("analyze", statements.analyze(statements.TOUCHED))
-        session.run("forget", steps.forget(), interval)
-        session.run("keep", steps.keep(), interval)
-        session.run("remove", steps.remove())
-        session.run("reveal", steps.reveal())
+        session.run("store the keys", steps.store_keys(), interval)
+        session.run("analyze the keys", statements.analyze(statements.TOUCHED))
+        session.run("delete from the history", steps.delete_history(), interval)
+        session.run("insert into the history", steps.insert_history(), interval)
+        session.run("delete from the table", steps.delete_rows())
+        session.run("upsert into the table", steps.upsert_rows())
         session.run(
-            "note",
-            statements.NOTE,
+            "record progress",
+            statements.RECORD_PROGRESS,
             (
                 *(self._owner, publication.interval.start, publication.interval.end),
                 *(publication.generation, publication.plan, staged.rows),
             ),
         )
-        session.run("count", statements.COUNT_INTERVALS, (self._owner, self._owner))
+        session.run("count intervals", statements.COUNT_INTERVALS, (self._owner, self._owner))
 
     # ------------------------------------------------------------ the state of the database, and the lock
 
