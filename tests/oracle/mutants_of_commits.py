@@ -15,7 +15,7 @@ from tallystick.format import keys
 from tallystick.format.page import Entry, Granted
 from tallystick.lake import Lake, Update
 from tallystick.lake import lake as lakes
-from tallystick.operations import commit as commit_module
+from tallystick.operations.commit import attempt as commit_module
 from tallystick.protocol import committing
 from tallystick.store import Applied, Unknown
 from tallystick.store.s3 import S3Store

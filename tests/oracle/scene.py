@@ -32,7 +32,7 @@ from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import Lake
-from tallystick.operations import commit as committing
+from tallystick.operations.commit import attempt as committing
 from tallystick.operations.plan import PlanRequest, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import Column, Pipeline, Table

@@ -17,7 +17,7 @@ from tallystick.errors import RetryLater
 from tallystick.format import keys
 from tallystick.format.page import Boundary
 from tallystick.lake import Lake
-from tallystick.operations import commit as commit_module
+from tallystick.operations.commit import attempt as commit_module
 from tallystick.operations.gc import Collection, collecting, marking
 from tallystick.operations.gc.listing import Listing
 from tallystick.operations.plan.attempt import PlanAttempt

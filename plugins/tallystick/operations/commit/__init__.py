@@ -1,0 +1,16 @@
+"""The use case `commit`: check the staged files, then swap the root that makes them visible. No JVM.
+
+One PUT publishes all tables, the dead letters and the offsets together. Every try of the swap decides again, on the root
+that it has read.
+
+    result       the result, and how a commit is found that was made before
+    report       does the report match the plan, and do its files exist?
+    replacement  may the report replace the committed generation?
+    attempt      the loop of the swap: one try decides, writes the metadata of the tables, and builds the new root
+"""
+
+from tallystick.operations.commit.attempt import TableStager, commit
+from tallystick.operations.commit.report import check_report
+from tallystick.operations.commit.result import CommitResult, find_commit
+
+__all__ = ["CommitResult", "TableStager", "check_report", "commit", "find_commit"]
