@@ -6,7 +6,6 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -370,10 +369,10 @@ def test_a_missing_certificate_file_is_named() -> None:
         feed.prepare(publication(OLD))
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> Iterator[TestBroker]:
-    """Start a broker that this test may kill. Its port never changes, as with a real one."""
-    with KafkaBroker(tmp_path, port=free_port()) as running:
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
+    """Start a broker that these tests may kill. Its port never changes, as with a real one."""
+    with KafkaBroker(tmp_path_factory.mktemp("broker"), port=free_port()) as running:
         yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
 
 

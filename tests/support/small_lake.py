@@ -62,9 +62,9 @@ def pipeline(warehouse: str) -> Pipeline:
     )
 
 
-def counting_runtime() -> Runtime:
-    """Return a runtime with consecutive ids, a constant clock and no waits."""
-    ids = itertools.count(1)
+def counting_runtime(first: int = 1) -> Runtime:
+    """Return a runtime with consecutive ids from `first` on, a constant clock and no waits."""
+    ids = itertools.count(first)
     return Runtime(
         now=lambda: NOW,
         uuid=lambda: f"{next(ids):032x}",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from support.small_lake import SmallLake, good_lake
+from support.small_lake import SmallLake, counting_runtime, good_lake
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 from unit.cli.invoke import LAKE
@@ -26,10 +27,25 @@ def _no_lake_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> 
     monkeypatch.setenv("TALLYSTICK_STATE_DIR", str(tmp_path / "state"))
 
 
+@pytest.fixture(scope="session")
+def built() -> tuple[SmallLake, int]:
+    """Return a lake to be copied, and the first id that it has not used."""
+    small = good_lake(MemoryStore(LAKE.removeprefix("memory://")))
+    return small, int(small.runtime.uuid(), 16)
+
+
 @pytest.fixture
-def lake() -> Iterator[SmallLake]:
+def lake(built: tuple[SmallLake, int]) -> Iterator[SmallLake]:
+    """Return a good lake in the store that the commands open, a copy for each test."""
+    small, next_id = built
     store = open_store(LAKE)
     assert isinstance(store, MemoryStore)
-    store.delete([listed.key for listed in store.list("")])
-    yield good_lake(store)
+    assert isinstance(small.store, MemoryStore)
+    store._objects, store._writes = dict(small.store._objects), small.store._writes
+    yield SmallLake(
+        store=store,
+        log=deepcopy(small.log),
+        runtime=counting_runtime(next_id),
+        job=small.job,
+    )
     store.delete([listed.key for listed in store.list("")])
