@@ -14,7 +14,7 @@ from tallystick.lake.room import RoomGiver
 # A slow machine with concurrent tests takes ten times as long as an idle one.
 pytestmark = pytest.mark.timeout(1800)
 SEED = int(os.environ.get("TALLYSTICK_SEED", "1"))
-RANGES, PER_RANGE = 2, 1_000
+RANGES, PER_RANGE = 4, 500
 LONG_FROM = 1  # the ranges from here on are left to `make test-long`
 
 
