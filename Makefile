@@ -43,7 +43,7 @@ test: setup ## all checks and tests, on real servers (30 minutes on 2 cores)
 	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests --ignore=tests/unit/format --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
 
 .PHONY: test-long
-test-long: setup ## the tests that are left out of `make test` because they are long: chaos, more schedules
+test-long: setup ## the tests that are left out of `make test` because they are long: chaos, more schedules, two examples
 	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests -m long -n $(WORKERS) --dist loadfile
 
 .PHONY: wheel

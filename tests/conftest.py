@@ -28,7 +28,6 @@ LONGEST = (
     EACH_ANYWHERE,
     "tests/simulation/",
     "tests/unit/operations/",
-    "tests/airflow/test_examples.py",
     "tests/spark/test_spark_frames.py",
     "tests/spark/test_spark_cluster.py",
     "tests/contract/test_store_contract_versitygw.py",

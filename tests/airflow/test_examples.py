@@ -1,6 +1,7 @@
 """Examples of the README on the whole stack: published rows remain exact if the publishing task is killed.
 
-`make test` runs the cheapest one, `make test-long` the one that has the most parts, `make example NAME=all` all of them.
+`make test-long` runs the cheapest one and the one that has the most parts, `make example NAME=all` all of them. In
+`make test`, tests/airflow/user_actions publishes a file on a real scheduler, and replaces it.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ ENDS_S = 1800
 ROUNDS = 2
 
 
+@pytest.mark.long
 @pytest.mark.timeout(ENDS_S + 60)
 @pytest.mark.parametrize(
     "name",
     [
         "files",  # one file per day, written in two phases
-        pytest.param("billing", marks=pytest.mark.long),  # state, a receiver of calls, corrections
+        "billing",  # state, a receiver of calls, corrections
     ],
 )
 def test_published_rows_on_a_real_scheduler_are_exact_also_under_kill_9_in_mid_publish(

@@ -1,7 +1,7 @@
 """The examples' DataFrame transforms on a real Spark, without a stack, so that `make test` detects a broken transform.
 
-`make example` runs the whole examples. tests/airflow/test_examples.py runs the whole example billing; files and counts
-have Arrow transforms, which tests/unit/airflow/test_examples.py calls.
+`make example` runs the whole examples, `make test-long` two of them. files and counts have Arrow transforms, which
+tests/unit/airflow/test_examples.py calls.
 """
 
 from __future__ import annotations

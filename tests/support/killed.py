@@ -1,6 +1,6 @@
 """Runs a function in a process that kills itself: a fork of a server that has already imported the publishers.
 
-A new Python that imports the libraries takes one to two CPU seconds, for each of a hundred kills.
+A new Python for each kill would spend most of its time on imports.
 """
 
 from __future__ import annotations

@@ -33,11 +33,12 @@ from pathlib import Path
 
 from tallystick import Column, Pipeline, Table
 from tallystick.airflow import replay_dag
+from tallystick.outputs import FileOutput
 
 HERE = Path(__file__).parents[1]
 
 
-def pipeline(name, topic, lake=None, added=()):
+def pipeline(name, topic, lake=None, added=(), outputs=()):
     return Pipeline(
         name=name,
         topics=[topic],
@@ -52,6 +53,7 @@ def pipeline(name, topic, lake=None, added=()):
                 combine={"n": "sum"},
             ),
         ],
+        outputs=list(outputs),
     )
 
 
@@ -93,13 +95,15 @@ before, during, running, by_hand = (
 )
 """
 
+# The only pipeline with an output: a file for each interval.
 DECLARED = """\
-declared = dag(pipeline("declared", "expiring"))
+files = FileOutput(name="files", table="events", folder=str(HERE / "published"))
+declared = dag(pipeline("declared", "expiring", outputs=[files]))
 """
 
-DECLARED_MORE = """\
-declared = dag(pipeline("declared", "expiring", added=[Column("twice", "long", required=False)]))
-"""
+DECLARED_MORE = DECLARED.replace(
+    "outputs=", 'added=[Column("twice", "long", required=False)], outputs='
+)
 
 JOB_FILE = """\
 import os

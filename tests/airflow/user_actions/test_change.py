@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pytest
@@ -42,6 +43,15 @@ class Declared:
     expected: list[Row]
     twice: list[tuple[int, int | None]]
     root: Root
+    published_before: list[tuple[int, int | None]]
+    published: list[tuple[int, int | None]]
+
+
+def published(driver: Driver) -> list[tuple[int, int | None]]:
+    """Return (n, twice) of each row in the only file that readers of the output's folder see."""
+    (file,) = (driver.stack.project / "published").glob("*.jsonl")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return sorted((row["n"], row.get("twice")) for row in rows)
 
 
 @scenario("declared")
@@ -50,7 +60,7 @@ def column_added(driver: Driver) -> Declared:
     driver.switch(on=True)
     driver.trigger(RUN, start=day(1), end=day(2))
     driver.wait(RUN)
-    before, rows_before = driver.entry(day(1)), driver.rows()
+    before, rows_before, published_before = driver.entry(day(1)), driver.rows(), published(driver)
     project = driver.stack.project
     (project / "spark_jobs" / "declared.py").write_text(JOB_FILE_MORE)
     (project / "dags" / "declared.py").write_text(DAG_FILE + DECLARED_MORE)
@@ -67,7 +77,17 @@ def column_added(driver: Driver) -> Declared:
         expected=driver.expected(1, topic="expiring"),
         twice=[(row["n"], row["twice"]) for row in rows],
         root=driver.root,
+        published_before=published_before,
+        published=published(driver),
     )
+
+
+def test_rows_are_published_once_and_the_file_of_a_replaced_day_is_replaced(
+    column_added: Declared,
+) -> None:
+    count = len(column_added.expected)
+    assert column_added.published_before == [(1, None)] * count
+    assert column_added.published == [(1, 2)] * count
 
 
 def test_clear_after_a_column_was_added_replaces_the_day_with_the_column_filled(
