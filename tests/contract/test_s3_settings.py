@@ -103,7 +103,7 @@ def test_checksums_that_are_switched_on_are_those_of_boto3(
         ),
         ({"KMS_KEY_ID": "k", "ENCRYPTION": "AES256"}, "S3_KMS_KEY_ID: expected .* found AES256"),
         ({"CHECKSUMS": "yes"}, "TALLYSTICK_S3_CHECKSUMS: expected 'on' or 'off', found 'yes'"),
-        ({"BUCKET_OWNR": ACCOUNT}, "TALLYSTICK_S3_BUCKET_OWNR: expected a variable of tallystick"),
+        ({"BUCKET_OWNR": ACCOUNT}, "S3_BUCKET_OWNR: expected one of .*TALLYSTICK_S3_BUCKET_OWNER"),
     ],
 )
 def test_an_invalid_setting_is_refused_by_name(environ: dict[str, str], message: str) -> None:

@@ -1,7 +1,7 @@
 """The examples' DataFrame transforms on a real Spark, without a stack, so that `make test` detects a broken transform.
 
 `make example` runs the whole examples, `make test-long` two of them. files and counts have Arrow transforms, which
-tests/unit/airflow/test_examples.py calls.
+tests/unit/airflow/test_examples.py calls. The job of `make demo EXAMPLE=ontime` is in test_spark_frames.py.
 """
 
 from __future__ import annotations
@@ -186,7 +186,43 @@ def ads() -> Row:
     )
 
 
-CASES = {"dedup": dedup, "average": average, "upsert": upsert, "cleanup": cleanup, "ads": ads}
+def billing() -> Row:
+    usage = [
+        [
+            (1, "01:10", "A", "compute", 2, (1, "01:05")),
+            (1, "02:05", "A", "archive", 1, (1, "01:59")),  # the hour is open until 02:15
+            (1, "02:20", "B", "traffic", 3, (1, "01:50")),  # after that, it is late
+            (1, "03:00", "A", "compute", 9, (3, "01:00")),  # from the future
+            (1, "23:50", "A", "compute", 1, (1, "23:40")),
+        ],
+        [(2, "00:05", "A", "traffic", 4, (1, "23:55"))],
+    ]
+    days = [
+        {
+            "t": [
+                record(o, at(d, t), customer=c, service=s, units=n, used_at=at(*used).isoformat())
+                for o, (d, t, c, s, n, used) in enumerate(day)
+            ]
+        }
+        for day in usage
+    ]
+    return case(
+        "billing",
+        "customer string, service string, units int, used_at timestamp",
+        *days,
+        back=timedelta(minutes=75),
+        parts="window_start timestamp, customer string, events bigint, cents bigint",
+    )
+
+
+CASES = {
+    "dedup": dedup,
+    "average": average,
+    "upsert": upsert,
+    "cleanup": cleanup,
+    "billing": billing,
+    "ads": ads,
+}
 
 
 @pytest.fixture(scope="module")
@@ -262,6 +298,19 @@ def test_cleanup_counts_by_airline_and_day(results: dict[str, Result]) -> None:
         ("UA", "2013-01-01", 2),
         ("UA", "2013-01-02", 1),
     ]
+
+
+def test_billing_invoices_closed_hours_also_over_midnight_and_corrects_late_ones(
+    results: dict[str, Result],
+) -> None:
+    first, second = results["billing"]
+    line = ("window_start", "customer", "events", "cents")
+    assert of(first["invoices"], *line) == [("2013-01-01T01:00:00", "A", 2, 12)]
+    assert of(first["corrections"], *line) == [("2013-01-01T01:00:00", "B", 1, 3)]
+    assert of(first["outside"], "_offset", "units") == [(3, 9)]
+    # The hour from 23:00 is closed at 00:15 with what both days have of it.
+    assert of(second["invoices"], *line) == [("2013-01-01T23:00:00", "A", 2, 9)]
+    assert of(second["corrections"], *line) == []
 
 
 def test_ads_equal_one_pass_over_both_logs(results: dict[str, Result]) -> None:

@@ -186,7 +186,6 @@ def test_an_output_that_does_not_fit_is_refused(frames_lake: Any, tmp_path: Path
         assert "clear `plan`" in error["hint"]
 
 
-@pytest.mark.long  # in `make test`, tests/spark/test_spark_examples.py runs this transform
 def test_the_example_returns_the_share_of_flights_on_time_per_airline_and_day(
     ontime_lake: Any,
 ) -> None:

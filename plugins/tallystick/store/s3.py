@@ -79,11 +79,12 @@ class S3Settings:
     def from_environ(cls, environ: Mapping[str, str]) -> S3Settings:
         """Read the variables TALLYSTICK_S3_*. Raises SettingsError with the variable and its allowed values."""
         known = {name for name in environ if name.startswith(_ENV_PREFIX) and environ[name]}
-        if unknown := sorted(known - {_OWNER, _ENCRYPTION, _KMS_KEY, _CHECKSUMS}):
+        names = {_OWNER, _ENCRYPTION, _KMS_KEY, _CHECKSUMS}
+        if unknown := sorted(known - names):
             raise _invalid(
                 unknown[0],
-                "expected a variable of tallystick, found an unknown name",
-                "remove it, or correct it.",
+                f"expected one of {', '.join(sorted(names))}, found another name",
+                "remove it, or correct its name.",
             )
         settings = {name: environ[name].strip() for name in known}
         owner, encryption = settings.get(_OWNER), settings.get(_ENCRYPTION)

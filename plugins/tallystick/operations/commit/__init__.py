@@ -3,9 +3,9 @@
 One PUT publishes all tables, the dead letters and the offsets together. Every try of the swap decides again, on the root
 that it has read.
 
-    result       the result, and how a commit is found that was made before
-    report       does the report match the plan, and do its files exist?
-    replacement  may the report replace the committed generation?
+    result       the result, and the search for an earlier commit of the plan
+    report       the check of the report against the plan and against the files
+    replacement  the conditions under which a committed generation may be replaced
     attempt      the loop of the swap: one try decides, writes the metadata of the tables, and builds the new root
 """
 

@@ -70,7 +70,7 @@ def _rows_to_dead(lake: Lake, report: Report, interval: Interval, before: Commit
         return 0
     record = lake.record(before.record)
     known = next((c for c in record.intervals if c.interval == interval), None) if record else None
-    # Without a record, the files to drop are unknown too: `_files_of` raises Corrupt for that.
+    # Without a record, the files to drop are unknown too: `attempt._files_of` raises Corrupt for that.
     then = {(a.topic, a.partition): a for a in known.accounts} if known else {}
     found = 0
     for now in report.accounts:
