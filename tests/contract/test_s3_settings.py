@@ -86,6 +86,16 @@ def test_checksums_that_are_switched_on_are_those_of_boto3(
     assert [name for name in sent if "checksum" in name or name == "x-amz-trailer"]
 
 
+@pytest.mark.usefixtures("on_ministack")
+def test_each_store_of_a_process_signs_with_the_credentials_of_when_it_was_opened(
+    lake_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key_id in ("first", "second"):
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", key_id)
+        sent = headers_of(lake_uri)["PutObject"]
+        assert f"Credential={key_id}/" in sent["authorization"]
+
+
 @pytest.mark.parametrize(
     ("environ", "message"),
     [
