@@ -224,11 +224,13 @@ class AirflowApi:
 
     def wait_for_backfill(self, backfill_id: int, *, deadline_s: float) -> Json:
         """Poll a backfill until Airflow has closed it. Raises SettingsError after `deadline_s`."""
+
+        def read() -> Json:
+            backfill = self.backfill(backfill_id)
+            return backfill | {"state": "completed" if backfill["completed_at"] else "open"}
+
         return self._wait(
-            lambda: (
-                self.backfill(backfill_id)
-                | {"state": self.backfill(backfill_id)["completed_at"] and "completed"}
-            ),
+            read,
             ("completed",),
             deadline_s=deadline_s,
             what=f"backfill {backfill_id}",

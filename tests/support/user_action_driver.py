@@ -33,7 +33,7 @@ from tallystick_devstack.process import wait_until
 
 DEADLINE_S = 1500.0
 # A dozen scenarios poll at once, and every answer costs time of the api-server.
-POLL_S = 2.0
+POLL_S = 4.0
 LOG_LINES = 12
 
 
