@@ -1,11 +1,13 @@
 """Settings of all tests: Hypothesis has no deadline (tests never assert a time), failing examples are replayable.
 
 With pytest-xdist, the tests of a file share a worker. All tests of tests/airflow/user_actions share one stack, and so
-one worker. The longest tests start first, so that no worker runs them alone at the end.
+one worker. The longest tests start first, so that no worker runs them alone at the end. The tests of a folder follow each
+other: its servers stop with its last test.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -30,13 +32,12 @@ LONGEST = (
     "tests/unit/operations/",
     "tests/spark/test_spark_frames.py",
     "tests/spark/test_spark_cluster.py",
+    "tests/spark/",
     "tests/contract/test_store_contract_versitygw.py",
-    "tests/spark/test_spark_stage.py",
     "tests/airflow/test_local_stack.py",
     "tests/contract/test_concurrent_commits.py",
     "tests/kafka/",
     "tests/postgres/",
-    "tests/spark/",
 )
 
 settings.register_profile(
@@ -68,6 +69,12 @@ def _write_to_stderr(text: str) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the longest tests first; the order inside a file is unchanged."""
     items.sort(key=lambda item: _rank(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of Python's garbage collections, which otherwise take 4 % of the CPU time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _rank(nodeid: str) -> int:

@@ -62,7 +62,7 @@ class Servers:
     sent: Path
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def endpoint() -> Iterator[str]:
     with ministack() as url:
         boto3.client(
@@ -75,7 +75,7 @@ def endpoint() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def servers(broker: TestBroker, endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Servers:
     folder = tmp_path_factory.mktemp("small-demo")
     flights = break_some(read_flights(UNTIL.date()), share=0.01)
@@ -90,7 +90,7 @@ def servers(broker: TestBroker, endpoint: str, tmp_path_factory: pytest.TempPath
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared_log(broker: TestBroker, tmp_path_factory: pytest.TempPathFactory) -> scene.TopicLog:
     """Fill a topic once. Tests do not change it."""
     topic = broker.topic(scene.PARTITIONS, name="events", retention_ms=-1)

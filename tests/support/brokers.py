@@ -1,4 +1,4 @@
-"""One real broker for a whole test session, and what tests do with it.
+"""One real broker for all tests of a folder, and what tests do with it.
 
 from support.brokers import broker  # noqa: F401  (in a conftest.py)
 """
@@ -190,9 +190,9 @@ def done(futures: Mapping[Any, Future[Any]]) -> None:
         future.result(_DONE_S)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
-    """Run a broker for this session, in its own folder, on a free port of the loopback interface."""
+    """Run a broker until the end of a folder's last test: an idle one costs more than a CPU second per minute."""
     state: Path = tmp_path_factory.mktemp("kafka")
     with KafkaBroker(state) as running:
         yield TestBroker(running, AdminClient({"bootstrap.servers": running.bootstrap}))
@@ -200,6 +200,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestBroker]:
 
 @pytest.fixture
 def client(broker: TestBroker) -> Iterator[KafkaClient]:
-    """Connect our client to the session's broker."""
+    """Connect our client to the folder's broker."""
     with KafkaClient(broker.settings) as connected:
         yield connected

@@ -96,7 +96,7 @@ class Database:
         ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """Run one server for the tests that do not kill it."""
     running = Postgres(tmp_path_factory.mktemp("postgres"))
