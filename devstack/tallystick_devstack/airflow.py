@@ -18,6 +18,7 @@ from pathlib import Path
 from tallystick.errors import RetryLater, SettingsError, TallystickError
 from tallystick_devstack.airflow_api import AirflowApi
 from tallystick_devstack.class_archive import submit_options
+from tallystick_devstack.java import compiled_spark_home
 from tallystick_devstack.private_file import write_private
 from tallystick_devstack.process import (
     ChildProcess,
@@ -96,6 +97,7 @@ class AirflowStack:
             "PATH": programs,  # spark-submit is in the folder of python
             "PYSPARK_PYTHON": home,
             "PYSPARK_DRIVER_PYTHON": home,
+            "SPARK_HOME": str(compiled_spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_SUBMIT_OPTS": submit_options(self._env),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(

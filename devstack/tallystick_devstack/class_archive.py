@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tallystick_devstack.java import COMPILES_LITTLE, find_java, spark_home
+from tallystick_devstack.java import COMPILES_LITTLE, compiled_spark_home, find_java
 from tallystick_devstack.process import base_environment, run_to_end
 
 _JOB = Path(__file__).with_name("archived_job.py")
@@ -74,7 +74,9 @@ class ClassArchive:
 
     def _digest(self) -> str:
         java = find_java().resolve()
-        lines = [f"{java} {_version(java.parents[1] / 'lib' / 'modules')} {self.jars.resolve()}"]
+        lines = [
+            f"{java} {_version(java.parents[1] / 'lib' / 'modules')} {self.jars} {self.jars.resolve()}"
+        ]
         lines += sorted(f"{jar.name} {_version(jar)}" for jar in self.jars.glob("*.jar"))
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
@@ -82,7 +84,7 @@ class ClassArchive:
 def of_spark() -> ClassArchive:
     """Return the archive of Spark's drivers, in the virtual environment that contains their jars."""
     folder = Path(sys.prefix, "var", "tallystick")
-    return ClassArchive(program="spark", jars=spark_home() / "jars", folder=folder)
+    return ClassArchive(program="spark", jars=compiled_spark_home() / "jars", folder=folder)
 
 
 def submit_options(environ: Mapping[str, str]) -> str:
@@ -119,6 +121,7 @@ def _run_job(flags: list[str]) -> None:
                 "PATH": programs,
                 "PYSPARK_PYTHON": sys.executable,
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
+                "SPARK_HOME": str(compiled_spark_home()),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "SPARK_SUBMIT_OPTS": " ".join([COMPILES_LITTLE, *map(_quoted, flags)]),
             },

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from tallystick_devstack.java import COMPILES_LITTLE, spark_home
+from tallystick_devstack.java import COMPILES_LITTLE, compiled_spark_home
 from tallystick_devstack.private_file import write_private
 from tallystick_devstack.process import (
     ChildProcess,
@@ -134,7 +134,7 @@ class SparkCluster:
     def _spark_class(
         self, name: str, log: str, words: list[str], host: str = "127.0.0.1"
     ) -> ChildProcess:
-        home = spark_home()
+        home = compiled_spark_home()
         settings = {
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": host,

@@ -44,6 +44,7 @@ from tallystick.pipeline import Column, Json, Pipeline, Table, Topic
 from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
 from tallystick_devstack.class_archive import submit_options
+from tallystick_devstack.java import compiled_spark_home
 from tallystick_devstack.kafka import KafkaBroker
 from tallystick_devstack.process import wait_until
 from tallystick_devstack.testing.servers import aws_environment, ministack
@@ -127,7 +128,7 @@ def flight(number: int, at: datetime) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     state = tmp_path_factory.mktemp("kafka")
     with KafkaBroker(state, users={"job": PASSWORD}) as broker, ministack() as endpoint:
@@ -392,11 +393,14 @@ class SparkLake:
         self,
         plans: Sequence[Plan],
         *,
-        master: str = "local[2]",
+        master: str = "local[1]",
         conf: Mapping[str, str] | None = None,
         **environ: str,
     ) -> Driver:
-        """Start the job file by spark-submit with a reduced environment, as the operator does."""
+        """Start the job file by spark-submit with a reduced environment, as the operator does.
+
+        One core by default: each core of a job imports the reader and its decoders in a Python process of its own.
+        """
         result_file = self.folder / f"result-{uuid.uuid4().hex}.json"
         argv = [str(Path(sys.executable).parent / "spark-submit"), "--master", master]
         for name, value in (conf or {}).items():
@@ -413,6 +417,7 @@ class SparkLake:
             | aws_environment(self.servers.endpoint)
             | {
                 "AWS_SECRET_ACCESS_KEY": SECRET,
+                "SPARK_HOME": str(compiled_spark_home()),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 # As on the embedded stack: for jobs of seconds, the JVM's compiler costs more than it saves.
                 "SPARK_SUBMIT_OPTS": submit_options(environ),

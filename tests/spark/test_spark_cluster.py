@@ -297,8 +297,7 @@ def test_an_executor_that_finishes_after_its_driver_changes_nothing(
             process.suspend()
     finally:
         first.kill()
-    # The job requests an executor on each worker, and only one worker answers.
-    second = spark_lake.submit([plan], conf=TWO, **on_cluster)
+    second = spark_lake.submit([plan])
     report = spark_lake.report(second)
     assert_arrow_exact(spark_lake, report, 0)
     tables = IcebergTables(lake.store, lake.runtime)

@@ -20,6 +20,7 @@ import pytest
 
 from examples.ads.attribution import Event, Truth, instant, per_hour, true_rows
 from tallystick_devstack.class_archive import submit_options
+from tallystick_devstack.java import compiled_spark_home
 
 Row = dict[str, Any]
 Result = list[dict[str, list[Row]]]  # per day, the rows of each table
@@ -233,6 +234,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Result]:
     cases.write_text(json.dumps([make_case() for make_case in CASES.values()]))
     environ = os.environ | {
         "TZ": "UTC",
+        "SPARK_HOME": str(compiled_spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_SUBMIT_OPTS": submit_options({}),
         "PYSPARK_PYTHON": sys.executable,

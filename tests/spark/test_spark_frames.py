@@ -81,7 +81,7 @@ def assert_conf_without_secrets(configuration: dict[str, Any], login: dict[str, 
 def test_a_dataframe_job_with_a_join_and_a_shuffle_is_staged_exactly(frames_lake: Any) -> None:
     plans = [frames_lake.plan(0), frames_lake.plan(1)]
     seen_file = frames_lake.folder / "configuration.json"
-    ended = frames_lake.submit(plans, TEST_SEEN=str(seen_file))
+    ended = frames_lake.submit(plans, master="local[2]", TEST_SEEN=str(seen_file))
     assert_conf_without_secrets(json.loads(seen_file.read_text()), frames_lake.servers.login)
     for day, plan in enumerate(plans):
         report = frames_lake.report(ended, day)

@@ -28,16 +28,33 @@ def transform(records):
     return flights(records)
 """
 
+PRINTS_ITS_PYSPARK = """
+import sys
+import pyspark
+
+print("driver:", pyspark.__file__, file=sys.stderr)
+
+def transform(records):
+    print("worker:", pyspark.__file__, file=sys.stderr)
+    return flights(records)
+"""
+
 
 def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
+    change_transform(spark_lake, PRINTS_ITS_PYSPARK)
     plans = [spark_lake.plan(0), spark_lake.plan(1)]
     mapped = spark_lake.folder / "cds.log"
     make_spark_archive()  # `make setup` made it, unless Java or pyspark has changed since
     ended = spark_lake.submit(
-        plans, SPARK_SUBMIT_OPTS=f"{submit_options({})} -Xlog:cds=info:file={mapped}"
+        plans,
+        master="local[2]",
+        SPARK_SUBMIT_OPTS=f"{submit_options({})} -Xlog:cds=info:file={mapped}",
     )
     # The archive of `make setup` matches the class path of a real driver.
     assert "Mapped dynamic region" in mapped.read_text()
+    # Not from Spark's zip file, whose modules are compiled at each import.
+    for process in ("driver", "worker"):
+        assert f"{process}: {pyspark.__file__}" in ended.output
 
     for day, plan in enumerate(plans):
         report = spark_lake.report(ended, day)
@@ -74,10 +91,7 @@ def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
 
 
 def test_files_of_a_task_killed_after_its_upload_are_in_no_report(spark_lake: Any) -> None:
-    source = spark_lake.job.read_text().replace("def transform(", "def flights(")
-    spark_lake.job.write_text(
-        source.replace("if __name__", f"{KILLED_AFTER_UPLOAD}\n\nif __name__")
-    )
+    change_transform(spark_lake, KILLED_AFTER_UPLOAD)
     plan = spark_lake.plan(0)
     ended = spark_lake.submit(
         [plan], master="local[2,3]", KILLED_ONCE=str(spark_lake.folder / "killed")
@@ -87,6 +101,12 @@ def test_files_of_a_task_killed_after_its_upload_are_in_no_report(spark_lake: An
     assert (spark_lake.folder / "killed").exists()
     check_report_apart_from_orphans(spark_lake, plan, report)
     assert_arrow_exact(spark_lake, report, 0)
+
+
+def change_transform(lake: Any, source: str) -> None:
+    """Make the job run the `transform` of `source`, which calls the job's own one as `flights`."""
+    job = lake.job.read_text().replace("def transform(", "def flights(")
+    lake.job.write_text(job.replace("if __name__", f"{source}\n\nif __name__"))
 
 
 def check_report_apart_from_orphans(spark_lake: Any, plan: Any, report: Any) -> None:

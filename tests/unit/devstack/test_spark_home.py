@@ -1,0 +1,33 @@
+"""The Spark home of the embedded stack: programs and jars of the installed pyspark, and no zip file of its modules."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tallystick_devstack.java import compiled_spark_home, spark_home
+
+
+@pytest.fixture(autouse=True)
+def own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+
+
+def test_it_has_the_programs_and_jars_of_the_installed_pyspark_and_no_python_modules() -> None:
+    home = compiled_spark_home()
+    assert sorted(path.name for path in home.iterdir()) == ["bin", "jars", "sbin"]
+    for path in home.iterdir():
+        assert path.resolve() == (spark_home() / path.name).resolve()
+    assert (home / "bin" / "spark-submit").is_file()
+
+
+def test_a_link_to_another_pyspark_is_replaced_and_an_existing_link_is_kept(tmp_path: Path) -> None:
+    home = compiled_spark_home()
+    kept = (home / "bin").lstat().st_ino
+    (home / "jars").unlink()
+    (home / "jars").symlink_to(tmp_path / "an-older-pyspark" / "jars")
+    assert compiled_spark_home() == home
+    assert (home / "jars").readlink() == spark_home() / "jars"
+    assert (home / "bin").lstat().st_ino == kept
