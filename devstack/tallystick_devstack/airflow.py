@@ -97,7 +97,6 @@ class AirflowStack:
             "PATH": programs,  # spark-submit is in the folder of python
             "PYSPARK_PYTHON": home,
             "PYSPARK_DRIVER_PYTHON": home,
-            "SPARK_HOME": str(compiled_spark_home()),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_SUBMIT_OPTS": submit_options(self._env),
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
@@ -108,6 +107,9 @@ class AirflowStack:
                 }
             ),
         }
+        # Another Python has a pyspark of its own, which spark-submit finds.
+        if home == sys.executable:
+            tasks["SPARK_HOME"] = str(compiled_spark_home())
         return base_environment() | tasks | self._env | self._settings()
 
     def shell_environment(self) -> dict[str, str]:

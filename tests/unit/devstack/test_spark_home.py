@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tallystick_devstack.airflow import AirflowStack
 from tallystick_devstack.java import compiled_spark_home, spark_home
 
 
@@ -31,3 +32,13 @@ def test_a_link_to_another_pyspark_is_replaced_and_an_existing_link_is_kept(tmp_
     assert compiled_spark_home() == home
     assert (home / "jars").readlink() == spark_home() / "jars"
     assert (home / "bin").lstat().st_ino == kept
+
+
+def test_airflow_tasks_use_it_unless_another_python_runs_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    stack = AirflowStack(tmp_path, dags_dir=tmp_path, plugins_dir=tmp_path, database="db://x")
+    assert stack.environment()["SPARK_HOME"] == str(compiled_spark_home())
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/other/python")
+    assert "SPARK_HOME" not in stack.environment()
