@@ -7,6 +7,8 @@ RUN := .venv/bin
 export UV_PROJECT_ENVIRONMENT := .venv
 # The machine's own package settings would leak into what is installed.
 export VIRTUAL_ENV :=
+# Empty means not set. If it is set, each of the hundreds of Python processes compiles its modules again.
+export PYTHONDONTWRITEBYTECODE :=
 WORKERS ?= 3
 
 .PHONY: help
@@ -18,7 +20,7 @@ $(UV):
 	.uv/bin/pip install --quiet "uv>=0.9,<1"
 
 .venv/.ready: $(UV) pyproject.toml devstack/pyproject.toml uv.lock
-	$(UV) sync --frozen
+	$(UV) sync --frozen --compile-bytecode
 	$(RUN)/python -m tallystick_devstack.prepare
 	touch $@
 	@echo 'ready: type $(RUN)/tally, or first `source $(RUN)/activate`'
