@@ -19,7 +19,7 @@ $(UV):
 	$(PYTHON) -m venv .uv
 	.uv/bin/pip install --quiet "uv>=0.9,<1"
 
-.venv/.ready: $(UV) pyproject.toml devstack/pyproject.toml uv.lock
+.venv/.ready: $(UV) Makefile pyproject.toml devstack/pyproject.toml uv.lock
 	$(UV) sync --frozen --compile-bytecode
 	$(RUN)/python -m tallystick_devstack.prepare
 	touch $@
