@@ -18,7 +18,7 @@ from pathlib import Path
 from tallystick.errors import RetryLater, SettingsError, TallystickError
 from tallystick_devstack.airflow_api import AirflowApi
 from tallystick_devstack.class_archive import submit_options
-from tallystick_devstack.java import compiled_spark_home
+from tallystick_devstack.java import COMPILES_LITTLE, compiled_spark_home
 from tallystick_devstack.private_file import write_private
 from tallystick_devstack.process import (
     ChildProcess,
@@ -98,7 +98,7 @@ class AirflowStack:
             "PYSPARK_PYTHON": home,
             "PYSPARK_DRIVER_PYTHON": home,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_SUBMIT_OPTS": submit_options(self._env),
+            "SPARK_SUBMIT_OPTS": COMPILES_LITTLE,
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
                 {
                     "conn_type": "spark",
@@ -107,9 +107,10 @@ class AirflowStack:
                 }
             ),
         }
-        # Another Python has a pyspark of its own, which spark-submit finds.
-        if home == sys.executable:
+        # The Python of another environment has a pyspark of its own, which spark-submit finds.
+        if Path(home).parent == Path(sys.executable).parent:
             tasks["SPARK_HOME"] = str(compiled_spark_home())
+            tasks["SPARK_SUBMIT_OPTS"] = submit_options(self._env)
         return base_environment() | tasks | self._env | self._settings()
 
     def shell_environment(self) -> dict[str, str]:

@@ -44,19 +44,26 @@ def compiled_spark_home() -> Path:
 
     Spark puts `python/lib/pyspark.zip` of its home first on Python's path, and Python compiles the modules of a zip file
     at each import: 0.4 CPU seconds for every driver and every worker. This home has links to `bin`, `jars` and `sbin`,
-    and no zip file. Raises SettingsError if pyspark is not installed, OSError if the virtual environment cannot be
-    written.
-    Safe to repeat: an existing link is kept, and one to another pyspark is replaced by a rename.
+    and no zip file. If the links cannot be written, return the home of `spark_home`: jobs then start more slowly.
+
+    Raises SettingsError if pyspark is not installed. Safe to repeat: an existing link is kept, and one to another pyspark
+    is replaced by a rename.
     """
     installed = spark_home()
     home = Path(sys.prefix, "var", "tallystick", "spark-home")
-    home.mkdir(parents=True, exist_ok=True)
-    for name in ("bin", "jars", "sbin"):
-        link, target = home / name, installed / name
-        if link.is_symlink() and link.readlink() == target:
-            continue
-        with tempfile.TemporaryDirectory(prefix=f"{name}-", dir=home) as scratch:
-            fresh = Path(scratch, name)
-            fresh.symlink_to(target)
-            fresh.replace(link)
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        for name in ("bin", "jars", "sbin"):
+            _link(home / name, installed / name)
+    except OSError:  # the virtual environment belongs to another user
+        return installed
     return home
+
+
+def _link(link: Path, target: Path) -> None:
+    if link.is_symlink() and link.readlink() == target:
+        return
+    with tempfile.TemporaryDirectory(prefix=f"{link.name}-", dir=link.parent) as scratch:
+        fresh = Path(scratch, link.name)
+        fresh.symlink_to(target)
+        fresh.replace(link)

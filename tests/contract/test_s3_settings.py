@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from botocore.loaders import JSONFileLoader
 
 from tallystick.errors import SettingsError
-from tallystick.store import Applied
+from tallystick.store import Applied, s3
 from tallystick.store.open import open_store
 from tallystick.store.s3 import S3Settings, S3Store
 
@@ -94,6 +95,25 @@ def test_each_store_of_a_process_signs_with_the_credentials_of_when_it_was_opene
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", key_id)
         sent = headers_of(lake_uri)["PutObject"]
         assert f"Credential={key_id}/" in sent["authorization"]
+
+
+def test_a_further_store_reads_no_model_of_s3_again_and_adds_nothing_to_the_shared_loader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    S3Store("s3://bucket/lake")
+    read: list[str] = []
+    load_file = JSONFileLoader.load_file
+
+    def note(loader: JSONFileLoader, path: str) -> Any:
+        read.append(path)
+        return load_file(loader, path)
+
+    monkeypatch.setattr(JSONFileLoader, "load_file", note)
+    shared = s3._models(None)
+    folders = list(shared.search_paths)
+    S3Store("s3://bucket/lake")
+    assert read == []
+    assert shared.search_paths == folders
 
 
 @pytest.mark.parametrize(

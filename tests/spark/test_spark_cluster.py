@@ -130,10 +130,8 @@ def _tree(cluster: SparkCluster) -> list[psutil.Process]:
 
 
 def wrap_transform(lake: Any, lines: str) -> None:
-    """Add lines to an Arrow job that wrap its transform, under the name `flights`."""
-    head, _, main = lake.job.read_text().partition("if __name__")
-    head = head.replace("def transform(", "def flights(")
-    lake.job.write_text(f"{head}\nPLACE = {str(lake.folder)!r}\n{BLOCK}{lines}\nif __name__{main}")
+    """Change the transform of an Arrow job to one that may block its task."""
+    lake.change_transform(f"PLACE = {str(lake.folder)!r}\n{BLOCK}{lines}")
 
 
 def wait_for_file(lake: Any, name: str, driver: Any) -> Path:
@@ -297,7 +295,8 @@ def test_an_executor_that_finishes_after_its_driver_changes_nothing(
             process.suspend()
     finally:
         first.kill()
-    second = spark_lake.submit([plan])
+    # The job requests an executor on each worker, and only one worker answers.
+    second = spark_lake.submit([plan], conf=TWO, **on_cluster)
     report = spark_lake.report(second)
     assert_arrow_exact(spark_lake, report, 0)
     tables = IcebergTables(lake.store, lake.runtime)

@@ -41,7 +41,7 @@ def transform(records):
 
 
 def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
-    change_transform(spark_lake, PRINTS_ITS_PYSPARK)
+    spark_lake.change_transform(PRINTS_ITS_PYSPARK)
     plans = [spark_lake.plan(0), spark_lake.plan(1)]
     mapped = spark_lake.folder / "cds.log"
     make_spark_archive()  # `make setup` made it, unless Java or pyspark has changed since
@@ -91,7 +91,7 @@ def test_two_plans_in_one_job_are_staged_exactly(spark_lake: Any) -> None:
 
 
 def test_files_of_a_task_killed_after_its_upload_are_in_no_report(spark_lake: Any) -> None:
-    change_transform(spark_lake, KILLED_AFTER_UPLOAD)
+    spark_lake.change_transform(KILLED_AFTER_UPLOAD)
     plan = spark_lake.plan(0)
     ended = spark_lake.submit(
         [plan], master="local[2,3]", KILLED_ONCE=str(spark_lake.folder / "killed")
@@ -101,12 +101,6 @@ def test_files_of_a_task_killed_after_its_upload_are_in_no_report(spark_lake: An
     assert (spark_lake.folder / "killed").exists()
     check_report_apart_from_orphans(spark_lake, plan, report)
     assert_arrow_exact(spark_lake, report, 0)
-
-
-def change_transform(lake: Any, source: str) -> None:
-    """Make the job run the `transform` of `source`, which calls the job's own one as `flights`."""
-    job = lake.job.read_text().replace("def transform(", "def flights(")
-    lake.job.write_text(job.replace("if __name__", f"{source}\n\nif __name__"))
 
 
 def check_report_apart_from_orphans(spark_lake: Any, plan: Any, report: Any) -> None:

@@ -367,10 +367,12 @@ def _client_factory(
 
 
 def _new_session() -> boto3.session.Session:
-    """Return a session with credentials of its own and the process's parsed models of the S3 API."""
+    """Return a session with its own credentials and the process's parsed models of the S3 API. Raises BotoCoreError."""
     core = botocore.session.get_session()
+    session = boto3.session.Session(botocore_session=core)
+    # After boto3, which adds a folder to the session's loader: the shared one would grow with each store.
     core.register_component("data_loader", _models(core.get_config_variable("data_path")))
-    return boto3.session.Session(botocore_session=core)
+    return session
 
 
 @cache

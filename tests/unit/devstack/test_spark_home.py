@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tallystick_devstack import airflow
 from tallystick_devstack.airflow import AirflowStack
-from tallystick_devstack.java import compiled_spark_home, spark_home
+from tallystick_devstack.java import COMPILES_LITTLE, compiled_spark_home, spark_home
 
 
 @pytest.fixture(autouse=True)
@@ -37,8 +38,28 @@ def test_a_link_to_another_pyspark_is_replaced_and_an_existing_link_is_kept(tmp_
 def test_airflow_tasks_use_it_unless_another_python_runs_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Home and class archive belong together: the archive does not match the jars of another pyspark."""
+    archive = "-XX:SharedArchiveFile=spark.jsa"
+    monkeypatch.setattr(airflow, "submit_options", lambda _: archive)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     stack = AirflowStack(tmp_path, dags_dir=tmp_path, plugins_dir=tmp_path, database="db://x")
-    assert stack.environment()["SPARK_HOME"] == str(compiled_spark_home())
-    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/other/python")
-    assert "SPARK_HOME" not in stack.environment()
+    for own in (None, str(Path(sys.executable).with_name("python3"))):
+        if own:
+            monkeypatch.setenv("PYSPARK_PYTHON", own)
+        tasks = stack.environment()
+        assert (tasks["SPARK_HOME"], tasks["SPARK_SUBMIT_OPTS"]) == (
+            str(compiled_spark_home()),
+            archive,
+        )
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/other/bin/python")
+    tasks = stack.environment()
+    assert "SPARK_HOME" not in tasks
+    assert tasks["SPARK_SUBMIT_OPTS"] == COMPILES_LITTLE
+
+
+def test_an_environment_that_cannot_be_written_uses_the_installed_pyspark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "file"))
+    assert compiled_spark_home() == spark_home()
