@@ -20,6 +20,7 @@
         ├── SchemaChanged         the declared columns do not fit the columns in the lake
         ├── OutsideRetention      the log no longer holds the requested offsets
         ├── LogDamaged            the content of the log is not what it must be
+        ├── TooManyDeadLetters    an interval has more dead letters than its pipeline allows
         ├── ReportRejected        the staged files do not match their report, or are missing
         ├── OutputRefused         an output cannot take these rows as they are, or its content is in doubt
         ├── StoreRefused          the store does not honour conditional writes
@@ -63,6 +64,7 @@ __all__ = [
     "Superseded",
     "SwapContended",
     "TallystickError",
+    "TooManyDeadLetters",
 ]
 
 _WORD = re.compile(r"\S+")
@@ -222,6 +224,12 @@ class LogDamaged(ActionRequired):
     """The content of the log is not what it must be: a missing offset, a bad checksum, an unknown format."""
 
     kind = "log_damaged"
+
+
+class TooManyDeadLetters(ActionRequired):
+    """An interval has more dead letters than its pipeline allows. Nothing was committed."""
+
+    kind = "too_many_dead_letters"
 
 
 class ReportRejected(ActionRequired):

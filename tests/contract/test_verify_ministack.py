@@ -92,7 +92,7 @@ def test_sql_prints_a_table(lake: SmallLake) -> None:
 def test_sql_keeps_values_exact(lake: SmallLake) -> None:
     question = "select value, reason, _timestamp, 1.10::decimal(5,2), null, 'nan'::double from dead_letters limit 1"
     (row,) = rows(lake, question)["rows"]
-    assert row[:2] == ["ew==", "not JSON"]
+    assert row[:2] == ["ew==", "json: not JSON"]
     assert row[2].startswith("2013-01-0")
     assert row[3:] == ["1.10", None, "nan"]
 

@@ -300,7 +300,8 @@ def _read(
                 if record.kind == "data":
                     rows.append({**record.value, **lineage, LOG_TIME: clocks[offset]})
                 if record.kind == "dead":
-                    why = {"key": None, "value": b"{", "headers": None, "reason": "not JSON"}
+                    why = {"key": None, "value": b"{", "headers": None}
+                    why |= {"kind": "json", "field": None, "detail": "-", "reason": "json: -"}
                     dead.append({**lineage, **why})
             account = RangeAccount(
                 topic=topic.name,

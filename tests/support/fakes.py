@@ -291,7 +291,9 @@ def _add_rows(
     }
     place = (topic, partition)
     if record.kind == "dead":
-        dead_letter = {**lineage, "key": None, "value": b"{", "headers": None, "reason": "not JSON"}
+        dead_letter = {**lineage, "key": None, "value": b"{", "headers": None}
+        reason = {"kind": "json", "field": None, "detail": "not JSON", "reason": "json: not JSON"}
+        dead_letter |= reason
         rows[DEAD_LETTERS].setdefault(place, []).append(dead_letter)
     if record.kind != "data":
         return

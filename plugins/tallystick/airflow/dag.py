@@ -183,7 +183,8 @@ def form() -> dict[str, Param]:
             description_md="`process`: everything that is not committed yet. `replace`: everything in the span again, "
             "whichever run committed it; each interval is replaced whole, in one swap. It needs a span, except in a "
             "backfill. `refresh`: the intervals that are stale because rows of their lookback have changed since; "
-            "without dates all of them. The Backfill form "
+            "without dates all of them. `dead_letters`: the intervals that contain dead letters, in the span or without "
+            "dates all of them, e.g. after the declaration was corrected. The Backfill form "
             "sends this and all other parameters only if *Override parameters on existing runs* is ticked.",
         ),
         "from": _date(
@@ -266,6 +267,7 @@ the run's interval is replaced in every table at once |
 | **Trigger** with *From* and *To* | everything between them that is not committed yet is committed |
 | **Trigger** with mode `replace`, *From* and *To* | every committed interval between them is replaced |
 | **Trigger** with mode `refresh` | every interval whose lookback has changed since is replaced |
+| **Trigger** with mode `dead_letters` | every interval that contains dead letters is replaced |
 
 In the Trigger form leave *Logical Date* as proposed: a run without *From* and *To* ends there, now at the latest. \
 A *Data Interval* typed there counts as *From* and *To*; one that Airflow infers does not. In a backfill leave the \

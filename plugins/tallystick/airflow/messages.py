@@ -28,7 +28,7 @@ def planned_lines(planned: PlanResult, plans: Sequence[Plan]) -> Iterator[str]:
     for interval, holder in planned.cancelled:
         yield f"cancelled: the grant of {holder} for {interval}"
     if planned.left:
-        yield f"remains stale, because the log no longer has its records: {some(planned.left)}"
+        yield f"left as it is, because the log no longer has its records: {some(planned.left)}"
     done = [p for p in planned.intervals if p.committed]
     if done:
         yield f"committed already, nothing to stage: {some(p.interval for p in done)}"
@@ -64,8 +64,8 @@ def dead_line(result: CommitResult) -> str | None:
         return None
     return (
         f"{dead:,} of {records + dead:,} records of {result.interval} are dead letters. The log of `stage` has the most "
-        "frequent reasons; all of them: tally sql \"select regexp_extract(reason, '\\w+(: field [^:]*)?') as kind, "
-        'count(*) from dead_letters group by kind". If the declaration is wrong, correct it, deploy it and clear `plan`.'
+        "frequent reasons; `tally dead-letters` has all of them. If the declaration is wrong, correct it, deploy it and "
+        "clear `plan`."
     )
 
 

@@ -200,6 +200,38 @@ def sql(
     answer(_open(lake), statement, form="json" if as_json else form, as_of=as_of, timeout=limit)
 
 
+@app.command(name="dead-letters")
+@exit_on_error
+def dead_letters(
+    lake: str | None = LakeUri,
+    kind: str | None = typer.Option(None, "--kind", metavar="KIND", help="Only of this kind."),
+    field: str | None = typer.Option(None, "--field", metavar="FIELD", help="Only of this field."),
+    start: str | None = typer.Option(
+        None, "--from", metavar="DATE", help="Only of intervals that end after it; with --to."
+    ),
+    end: str | None = typer.Option(
+        None, "--to", metavar="DATE", help="Only of intervals that begin before it; with --from."
+    ),
+    limit: int = typer.Option(
+        1, "--limit", "-n", min=0, help="Number of records to show of each kind and field."
+    ),
+    as_json: bool = AsJson,
+) -> None:
+    """Show dead letters by kind and field, with samples, and the command that replaces their intervals."""
+    from tallystick.cli import dead_letters as letters
+    from tallystick.cli.errors import bars
+    from tallystick.operations.dead_letters import read_dead_letters
+
+    asked = letters.wanted(kind, field, start, end, limit)
+    opened = _open(lake)
+    with bars() as watch:
+        found = read_dead_letters(opened, asked, watch=watch)
+    if as_json:
+        out_json(letters.as_json(found, asked))
+    else:
+        out(letters.as_text(found, asked))
+
+
 @app.command()
 @exit_on_error
 def plan(

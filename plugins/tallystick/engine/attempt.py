@@ -10,13 +10,14 @@ from tempfile import TemporaryDirectory
 from tallystick.engine.combine import combined, from_ipc
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.parquet import TableWriter
-from tallystick.engine.reasons import dead_warning, joined
+from tallystick.engine.reasons import dead_warning, joined, limit_error
 from tallystick.engine.room import require_room
 from tallystick.engine.task import Attempt, TaskResult
 from tallystick.errors import ReportRejected
 from tallystick.format import keys
 from tallystick.format.lookback import LookbackUsed
 from tallystick.format.offsets import OffsetRange, tile
+from tallystick.format.page import Totals
 from tallystick.format.plan import Plan, PlannedRange
 from tallystick.format.report import FileReport, RangeAccount, Report, account_totals
 from tallystick.protocol.invariants import account_problem
@@ -40,7 +41,8 @@ def assemble(
     Partial rows of aggregating tables are combined to one row per key and uploaded under the attempt's prefix. If the
     job made its tables itself, `outputs` are their files instead. `lookback`: the earlier intervals that the job read.
     Safe to repeat: uploads go under fresh keys. Raises ReportRejected, naming the split or range, if results are missing
-    or duplicate or do not add up. Raises InvalidPipeline if the files are too many for a report.
+    or duplicate or do not add up. Raises InvalidPipeline if the files are too many for a report, TooManyDeadLetters if
+    the pipeline does not allow so many and the plan does not accept them.
     """
     by_split = _one_per_split(splits, results)
     files = [file for result in by_split.values() for file in result.files]
@@ -54,9 +56,12 @@ def assemble(
     if (problem := account_problem(work.plan, accounts)) is not None:
         raise _rejected(problem)
     interval = work.plan.interval
-    totals = account_totals(accounts)
+    totals = Totals(**account_totals(accounts))
     reasons = joined(result.reasons for result in by_split.values())
-    if (warning := dead_warning(totals["records"], totals["dead_letters"], reasons)) is not None:
+    too_many = limit_error(work.plan, work.pipeline.max_dead_letters, totals, reasons)
+    if too_many is not None:
+        raise too_many
+    if (warning := dead_warning(totals.records, totals.dead_letters, reasons)) is not None:
         log.warning("%s: %s", interval, warning)
     return Report(
         key=keys.report(interval.start, interval.end, work.attempt, work.runtime.uuid()),

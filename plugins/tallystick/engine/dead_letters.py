@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tallystick.engine.decode.decoder import Decoded
+from tallystick.engine.decode.decoder import REASON_CHARS_MAX, Decoded, shorten
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.records import lineage
 from tallystick.pipeline import DEAD_LETTER_COLUMNS
@@ -32,7 +32,11 @@ def dead_letters_of(split: InputSplit, batch: pa.RecordBatch, decoded: Decoded) 
     columns["headers"] = pa.array(
         [_encoded(h) for h in batch.column("headers").take(positions).to_pylist()], pa.string()
     )
-    columns["reason"] = pa.array(decoded.reasons, pa.string())
+    columns["kind"] = pa.array([one.kind for one in decoded.reasons], pa.string())
+    columns["field"] = pa.array([one.field for one in decoded.reasons], pa.string())
+    details = [shorten(one.detail, REASON_CHARS_MAX) for one in decoded.reasons]
+    columns["detail"] = pa.array(details, pa.string())
+    columns["reason"] = pa.array([str(one) for one in decoded.reasons], pa.string())
     return pa.table(columns, schema=SCHEMA)
 
 

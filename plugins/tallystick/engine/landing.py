@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from tallystick.engine.clock import LOG_TIME, LOG_TIME_TYPE, LogSpan, SplitClock
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.parquet import TableWriter, parquet_writer
-from tallystick.engine.reasons import Reason, counted
+from tallystick.engine.reasons import ReasonCount, counted
 from tallystick.engine.records import KEY
 from tallystick.engine.task import Attempt, Reading, TaskResult, read_split
 from tallystick.errors import Corrupt
@@ -176,7 +176,7 @@ def land_split(
         schema = records_schema(work.pipeline, split.source)
         records = stack.enter_context(_Scratch(work, split, schema, Path(folder)))
         clock = _clock(split, log_span, reading) if log_span is not None else None
-        reasons: dict[str, Reason] = {}
+        reasons: dict[str, ReasonCount] = {}
 
         def write_dead(rows: pa.Table) -> None:
             reasons.update(counted(rows, reasons))

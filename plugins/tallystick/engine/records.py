@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallystick.engine.decode.decoder import Decoded
+from tallystick.engine.decode.decoder import Decoded, Reason
 from tallystick.engine.input_splits import InputSplit
 from tallystick.tables.calendar import END_US, FIRST_US
 
@@ -83,8 +83,9 @@ def without_invalid_times(batch: pa.RecordBatch, decoded: Decoded) -> Decoded:
         return decoded
     reasons = dict(zip(decoded.dead.tolist(), decoded.reasons, strict=True))
     for position in np.flatnonzero(outside).tolist():
-        reasons[position] = (
-            f"timestamp: {millis[position]} ms, the record's own time, lies outside the years 1 to 9999"
+        reasons[position] = Reason(
+            kind="timestamp",
+            detail=f"{millis[position]} ms, the record's own time, lies outside the years 1 to 9999",
         )
     dead = sorted(reasons)
     good = ~outside[decoded.kept]

@@ -17,7 +17,7 @@ from tallystick.engine.dead_letters import dead_letters_of
 from tallystick.engine.decode.decoder import decoder_of
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.parquet import TableWriter, WriteLimits
-from tallystick.engine.reasons import Reason, counted
+from tallystick.engine.reasons import ReasonCount, counted
 from tallystick.engine.records import coalesce, named_by_ledger, records_of, without_invalid_times
 from tallystick.engine.room import ReportRoom
 from tallystick.engine.transform import JobTransform
@@ -116,7 +116,7 @@ class TaskResult(StoredValue):
     account: RangeAccount
     files: tuple[FileReport, ...]
     partials: Mapping[str, bytes] = field(default_factory=dict, metadata=NOT_STORED)
-    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    reasons: Mapping[str, ReasonCount] = field(default_factory=dict)
 
 
 def run_split(
@@ -189,7 +189,7 @@ class _Outputs:
         self._stack = stack
         self._room = work.room(split.task)
         self._writers: dict[str, TableWriter] = {}
-        self.reasons: dict[str, Reason] = {}
+        self.reasons: dict[str, ReasonCount] = {}
         self._partials = {t.name: PartialRows(t) for t in work.pipeline.tables if t.aggregates}
 
     def write(self, name: str, rows: pa.Table) -> None:

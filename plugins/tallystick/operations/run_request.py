@@ -16,7 +16,9 @@ from tallystick.format.interval import Interval
 from tallystick.pipeline import Pipeline
 from tallystick.runtime import whole_ms
 
-MODES = ("process", "replace", "refresh")
+MODES = ("process", "replace", "refresh", "dead_letters")
+# The modes that replace a selection of committed intervals and fill no gap; without dates, they look at all of them.
+SELECTING = ("refresh", "dead_letters")
 SWITCHES = ("force", "take_over", "accept_loss", "accept_compaction", "accept_dead_letters")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The maximum by which a producer's clock may run ahead, as the default of the broker's message.timestamp.after.max.ms
@@ -50,7 +52,7 @@ def parse_params(raw: Mapping[str, Any]) -> RunParams:
     mode = raw.get("mode", "process")
     if mode not in MODES:
         raise InvalidRequest(
-            f"mode={mode!r} is not allowed.", hint="use 'process', 'replace' or 'refresh'."
+            f"mode={mode!r} is not allowed.", hint=f"use one of {', '.join(MODES)}."
         )
     switches: dict[str, bool] = {}
     for name in SWITCHES:
@@ -59,10 +61,10 @@ def parse_params(raw: Mapping[str, Any]) -> RunParams:
             raise InvalidRequest(f"{name}={value!r} is not allowed.", hint="use true or false.")
         switches[name] = value
     fewer = ("accept_loss", "accept_compaction", "accept_dead_letters")
-    if mode == "refresh" and (set_ := [name for name in fewer if switches[name]]):
+    if mode in SELECTING and (set_ := [name for name in fewer if switches[name]]):
         raise InvalidRequest(
-            f"mode=refresh does not allow {set_[0]}=true.",
-            hint="use mode=replace with from and to, to accept that rows become fewer: refresh replaces whole rows.",
+            f"mode={mode} does not allow {set_[0]}=true.",
+            hint="use mode=replace with from and to, to accept for one interval that rows become fewer.",
         )
     start, end = (_instant(name, raw.get(name)) for name in ("from", "to"))
     if (start is None) != (end is None):

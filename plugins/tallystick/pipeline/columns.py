@@ -99,6 +99,10 @@ DEAD_LETTER_COLUMNS = (
     Column("value", "binary", required=False),
     # A JSON list of [name, base64 or null]: header names may repeat, values are bytes.
     Column("headers", "string", required=False),
+    # The reason in parts, to group by, and as one text. `field` is null if the reason is about the whole value.
+    Column("kind", "string"),
+    Column("field", "string", required=False),
+    Column("detail", "string"),
     Column("reason", "string"),
 )
 

@@ -13,6 +13,7 @@ from tallystick.errors import listed
 from tallystick.format import keys
 from tallystick.format.canonical import dumps
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, Column, refuse, several
+from tallystick.pipeline.dead_letters import check_limit, stored
 from tallystick.pipeline.formats import Format, Json
 from tallystick.pipeline.lookback import Lookback, check_lookback
 from tallystick.pipeline.outputs import (
@@ -42,7 +43,8 @@ class Pipeline:
     looked up only when `lateness` has passed since it. `begin` is the declared beginning of the log: records before it
     that the topic no longer has do not count as lost. `outputs` get the rows of a committed interval's tables outside the
     lake, each once (docs/reference/outputs.md). `lookback`: the job also reads rows of earlier intervals
-    (docs/how-to/look-back.md).
+    (docs/how-to/look-back.md). `max_dead_letters`: a run fails if an interval has more, a count (100) or a share of its
+    records (0.05); by default it fails if all of at least 10 records are dead letters (docs/how-to/dead-letters.md).
     """
 
     name: str
@@ -56,6 +58,7 @@ class Pipeline:
     records_per_task: int = RECORDS_PER_TASK
     outputs: Sequence[DeclaredOutput] = ()
     lookback: Lookback | None = None
+    max_dead_letters: int | float | None = None
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "pipeline")
@@ -118,6 +121,7 @@ class Pipeline:
         check_outputs(self.planned_outputs, self.written_columns().keys())
         check_targets(self.outputs)
         check_lookback(self.lookback, self.written_columns().keys())
+        check_limit(self.max_dead_letters, f"pipeline {self.name}: max_dead_letters")
 
     @property
     def planned_outputs(self) -> tuple[PlannedOutput, ...]:
@@ -164,13 +168,15 @@ class Pipeline:
             tables=tuple(self.tables),
             outputs=self.planned_outputs,
             lookback=self.lookback,
+            max_dead_letters=stored(self.max_dead_letters),
         )
 
     def fingerprint(self, job_source: bytes) -> str:
         """Return the digest of all that determines the rows.
 
         These are the tables, decode rules, lookback, the job's source, and ROW_SEMANTICS. Not included are lateness,
-        schedule, sizes of input splits, outputs, the library's version, and modules that the job imports.
+        schedule, sizes of input splits, outputs, `max_dead_letters`, the library's version, and modules that the job
+        imports.
         """
         spec = self._spec().to_json()
         rows = {name: spec[name] for name in ("topics", "tables", "lookback")}

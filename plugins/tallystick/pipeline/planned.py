@@ -35,6 +35,7 @@ class PipelineSpec(StoredObject):
     tables: tuple[Table, ...]
     outputs: tuple[PlannedOutput, ...]
     lookback: Lookback | None
+    max_dead_letters: int | str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

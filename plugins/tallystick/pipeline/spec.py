@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tallystick.errors import InvalidPipeline
+from tallystick.format.canonical import corrupt
+from tallystick.pipeline.dead_letters import Limit, from_stored
 from tallystick.pipeline.declared import Pipeline
 from tallystick.pipeline.outputs import PlannedOutput
 from tallystick.pipeline.planned import OutputsSpec, PipelineSpec
@@ -26,6 +28,7 @@ def pipeline_from_spec(spec: Mapping[str, Any], *, where: str) -> Pipeline:
         records_per_task=read.records_per_task,
         outputs=read.outputs,
         lookback=read.lookback,
+        max_dead_letters=_limit(read.max_dead_letters, where),
     )
 
 
@@ -36,6 +39,13 @@ def outputs_in_spec(spec: Mapping[str, Any], *, where: str) -> tuple[PlannedOutp
     """
     found = _fields(spec, where)
     return OutputsSpec.from_json({"outputs": found.get("outputs", [])}, where).outputs
+
+
+def _limit(limit: int | str | None, where: str) -> Limit:
+    try:
+        return from_stored(limit)
+    except ValueError as error:
+        raise corrupt(f"{where}.max_dead_letters", str(error)) from error
 
 
 def _fields(spec: Mapping[str, Any], where: str) -> dict[str, Any]:

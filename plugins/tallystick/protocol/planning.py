@@ -23,8 +23,8 @@ class PlanOptions:
 
     `replace`: also replace committed entries inside it, regardless of the run that committed them. `force`: replace the
     run's own entries although nothing changed. `take_over`: cancel other runs' grants there. `cuts`: instants at which
-    gaps are split. `stale`: the stale committed intervals. `refresh`: replace the stale intervals inside `interval`,
-    regardless of the run that committed them, and nothing else.
+    gaps are split. `stale`: the stale committed intervals. `selected`: if it is set, replace these committed intervals
+    inside `interval`, regardless of the run that committed them, and nothing else; no gap is filled.
     """
 
     interval: Interval
@@ -34,7 +34,7 @@ class PlanOptions:
     take_over: bool = False
     cuts: tuple[datetime, ...] = ()
     stale: frozenset[Interval] = frozenset()
-    refresh: bool = False
+    selected: frozenset[Interval] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,9 +263,9 @@ def _replacement(
 
     Return PartialOverlap if `replace` is set and the interval contains only a part of the entry.
     """
+    if options.selected is not None:
+        return entry.interval in options.selected and options.interval.covers(entry.interval)
     is_stale = entry.interval in options.stale
-    if options.refresh:
-        return is_stale and options.interval.covers(entry.interval)
     if own_rows and (committed.fingerprint != options.fingerprint or options.force or is_stale):
         return True
     if not options.replace:
@@ -305,8 +305,8 @@ def parts(gap: Interval, cuts: Iterable[datetime]) -> list[Interval]:
 def _fills(
     options: PlanOptions, kept: Iterable[Interval], orphans: Collection[Entry]
 ) -> tuple[Grant, ...]:
-    """Build grants for the requested time that `kept` does not cover; a refresh fills no gap."""
-    if options.refresh:
+    """Build grants for the requested time that `kept` does not cover; a selection fills no gap."""
+    if options.selected is not None:
         return ()
     return tuple(
         _fill(part, orphans)

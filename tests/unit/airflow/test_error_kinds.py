@@ -29,9 +29,11 @@ from tallystick.airflow.outcome import airflow_errors, raise_reported_error, wit
 from tallystick.cli import app as cli
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
+from tallystick.engine.reasons import ReasonCount, limit_error
 from tallystick.errors import TallystickError
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
+from tallystick.format.page import Totals
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import CONTENDED_S, Lake, Snapshot, Update
 from tallystick.operations.commit import commit
@@ -131,6 +133,17 @@ def other_columns(small: SmallLake) -> object:
     columns = [Column("n", "int"), Column("kind", "string", required=False)]
     tables = [replace(declared.tables[0], columns=columns), declared.tables[1]]
     return plan_declared(small, replace(declared, tables=tables), days(2, 3))
+
+
+def all_dead(small: SmallLake) -> object:
+    """Refuse an attempt, as the driver of a job does with the counts of its tasks."""
+    (planned,) = small.plan(days(2, 3)).intervals
+    found = small.lake.plan(planned.plan)
+    assert found is not None
+    reasons = {"type: field n": ReasonCount(count=12, example="type: field n: an object ...")}
+    error = limit_error(found, None, Totals(dead_letters=12), reasons)
+    assert error is not None
+    raise error
 
 
 def changed_file(small: SmallLake) -> object:
@@ -321,6 +334,15 @@ CASES: dict[str, Case] = {
         run=rewritten,
         message=("events", "the boundary at 2013-01-02T00:00:00.000Z", "epoch 1", "not 0"),
         hint="ask the operators of the cluster",
+    ),
+    "too_many_dead_letters": Case(
+        run=all_dead,
+        message=(
+            "[2013-01-02T00:00:00.000Z",
+            "expected at least one record that is no dead letter, found that 12 of 12 records are dead letters (100%)",
+            "12 type: field n, e.g. type: field n: ",
+        ),
+        hint="correct the declaration",
     ),
     "report_rejected": Case(
         run=changed_file,

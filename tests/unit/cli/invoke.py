@@ -11,7 +11,14 @@ from tallystick.cli import app as cli
 
 WIDTH_MAX = 100
 LAKE = "memory://cli-lake"
-READ_COMMANDS = (["status"], ["log"], ["tables"], ["verify"], ["verify", "--deep"])
+READ_COMMANDS = (
+    ["status"],
+    ["log"],
+    ["tables"],
+    ["dead-letters"],
+    ["verify"],
+    ["verify", "--deep"],
+)
 
 
 def tally(*argv: str) -> Result:

@@ -61,7 +61,7 @@ def test_the_page_of_commands_has_every_command_and_option() -> None:
     sections = {
         found[0].strip(): part
         for part in parts
-        if (found := re.findall(r"^`(tally [a-z ]+)", part))
+        if (found := re.findall(r"^`(tally [a-z -]+)", part))
     }
     commands = _commands(typer.main.get_command(cli.app))
     assert set(sections) == set(commands)

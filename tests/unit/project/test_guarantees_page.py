@@ -202,7 +202,7 @@ CASES = {
         "sums whose digits depend on the order",
     ),
     "Rows and files": (
-        "half of a run's records or more become dead letters",
+        "more dead letters than the pipeline allows",
         "a command on a store that is frozen",
         "a job that is no Python, or dies before it writes a result",
         "a declaration that would read nothing",

@@ -267,7 +267,7 @@ def test_a_retry_is_refused_if_a_released_grant_left_a_gap() -> None:
     assert decision == RequestSuperseded(by=MINE, gap=interval(2, 3))
     cleared = plan_decision(decide_plan(stored, AGAIN, options(0, 4, cuts=(at(3),))))
     assert spans(cleared.grants) == [interval(0, 1), interval(2, 3), interval(3, 4)]
-    refresh = plan_decision(decide_plan(stored, MINE, options(0, 4, refresh=True)))
+    refresh = plan_decision(decide_plan(stored, MINE, options(0, 4, selected=frozenset())))
     assert (spans(refresh.owned), refresh.grants) == ([interval(0, 1)], ())
 
 

@@ -29,7 +29,7 @@ def theirs(first: float, last: float, run: str = "r1") -> Any:
 
 def test_a_refresh_replaces_stale_intervals_of_every_run_and_fills_no_gap() -> None:
     stored = (theirs(0, 1), theirs(1, 2), theirs(3, 4, "mine"))
-    found = decided(0, 6, *stored, refresh=True)
+    found = decided(0, 6, *stored, selected=STALE)
     assert spans(found.grants) == [interval(1, 2), interval(3, 4)]
     assert [g.before for g in found.grants] == [stored[1], stored[2]]
     assert [g.generation for g in found.grants] == [2, 2]
@@ -39,7 +39,7 @@ def test_a_refresh_replaces_stale_intervals_of_every_run_and_fills_no_gap() -> N
 
 @pytest.mark.parametrize("replace", [False, True])
 def test_a_refresh_replaces_only_stale_intervals(replace: bool) -> None:
-    found = decided(0, 9, theirs(0, 1), theirs(4, 9), refresh=True, replace=replace, force=True)
+    found = decided(0, 9, theirs(0, 1), theirs(4, 9), selected=STALE, replace=replace, force=True)
     assert not found.grants
 
 
@@ -47,13 +47,13 @@ def test_a_refresh_replaces_only_stale_intervals(replace: bool) -> None:
 def test_a_refresh_leaves_alone_an_interval_that_its_request_cuts(
     first: float, last: float
 ) -> None:
-    found = decided(first, last, theirs(1, 2), refresh=True)
+    found = decided(first, last, theirs(1, 2), selected=STALE)
     assert (found.grants, spans(found.covered)) == ((), [interval(1, 2)])
 
 
 def test_a_refresh_takes_no_grant_from_a_run_that_already_replaces_the_interval() -> None:
     pending = entry(1, 2, grant=granted(1, 2, run="other", generation=2), commit=committed(1, 2))
-    found = decided(0, 9, pending, refresh=True)
+    found = decided(0, 9, pending, selected=STALE)
     assert (found.grants, spans(found.held)) == ((), [interval(1, 2)])
 
 

@@ -12,9 +12,10 @@ from tallystick.runtime.lazy import lazy
 if TYPE_CHECKING:
     from tallystick.engine.decode.decoder import Decoded as Decoded
     from tallystick.engine.decode.decoder import Decoder as Decoder
+    from tallystick.engine.decode.decoder import Reason as Reason
     from tallystick.engine.decode.decoder import schema_of as schema_of
 
-__all__ = ["Decoded", "Decoder", "schema_of"]
+__all__ = ["Decoded", "Decoder", "Reason", "schema_of"]
 
 __getattr__ = lazy(__name__, {name: "tallystick.engine.decode.decoder" for name in __all__})
 

@@ -12,6 +12,7 @@ Importing this module loads no decoder: the driver decodes nothing, and JSON's k
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -28,19 +29,50 @@ from tallystick.tables.schema import arrow_type
 GROUP = "tallystick.decoders"
 _BUILT_IN = {"json": "tallystick.engine.decode.json.rows:json_decoder"}
 Positions = NDArray[np.int64]
+REASON_CHARS_MAX = 240
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """The reason why a record has no row: its kind, the field of the value that it is about, and the details.
+
+    `kind` is a lower-case name with few different values, by which dead letters are grouped. `field` is None if the
+    reason is about the whole value. `detail` may contain a part of the value. Raises ValueError for another kind, or if
+    there is no detail.
+    """
+
+    kind: str
+    detail: str
+    field: str | None = None
+
+    def __post_init__(self) -> None:
+        if not _KIND.fullmatch(self.kind) or not self.detail:
+            raise ValueError(
+                f"expected a lower-case name and a detail, found {self.kind!r} and {self.detail!r}"
+            )
+
+    def __str__(self) -> str:
+        place = f"field {self.field}: " if self.field is not None else ""
+        return shorten(f"{self.kind}: {place}{self.detail}", REASON_CHARS_MAX)
+
+
+def shorten(text: str, chars_max: int) -> str:
+    """Truncate `text` to `chars_max` characters, ending in `...`."""
+    return text if len(text) <= chars_max else text[: chars_max - 3] + "..."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
     """One decoded batch. Each position of the batch is either in `kept` or in `dead`, and both are ascending.
 
-    `rows` has the declared columns of the records at `kept`; `reasons` has one text for each position in `dead`.
+    `rows` has the declared columns of the records at `kept`; `reasons` has one for each position in `dead`.
     """
 
     rows: pa.Table
     kept: Positions
     dead: Positions
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
 
 
 class Decoder(Protocol):
@@ -105,6 +137,8 @@ class _Checked:
                 f"expected {len(decoded.kept)} rows and {len(decoded.dead)} reasons, found {decoded.rows.num_rows} and "
                 f"{len(decoded.reasons)}"
             )
+        if others := [one for one in decoded.reasons if not isinstance(one, Reason)]:
+            return f"expected a Reason for each dead letter, found {others[0]!r}"
         found = decoded.rows.schema
         if found.names != self._schema.names or found.types != self._schema.types:
             return f"expected the columns {self._schema!s}, found {found!s}".replace("\n", ", ")

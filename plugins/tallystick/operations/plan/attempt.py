@@ -29,7 +29,7 @@ from tallystick.operations.kafka_log import KafkaLog, TopicDescription
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
 from tallystick.operations.plan.request import PlannedInterval, PlanRequest, PlanResult, plan_result
 from tallystick.operations.published_rows import has_published_rows
-from tallystick.operations.run_request import AHEAD_MAX
+from tallystick.operations.run_request import AHEAD_MAX, SELECTING
 from tallystick.protocol import adoption, boundaries, planning
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.publishing import outputs_with_plan
@@ -63,8 +63,8 @@ class PlanAttempt:
 
         Raises the errors of `plan` that depend on the root and on Kafka.
         """
-        refresh = self.plan_request.params.mode == "refresh"
-        if len(decision.grants) > GRANTS_MAX and not refresh:
+        selects = self.plan_request.params.mode in SELECTING
+        if len(decision.grants) > GRANTS_MAX and not selects:
             raise InvalidRequest(
                 f"{requested}: expected at most {GRANTS_MAX} intervals for one run to plan, found "
                 f"{len(decision.grants)}.",
@@ -81,8 +81,8 @@ class PlanAttempt:
         committed: list[CommittedInterval] = []
         left: dict[Interval, OutsideRetention] = {}
         grants = decision.grants
-        if refresh:
-            grants, left = self._refreshable(decision, requested, topics, origins)
+        if selects:
+            grants, left = self._replaceable(decision, requested, topics, origins)
             # Cancel grants of this run's earlier clears that are not granted anew: they would block other runs.
             chosen = {grant.interval for grant in grants}
             old = [g.before for g in decision.grants if g.interval not in chosen]
@@ -102,7 +102,7 @@ class PlanAttempt:
                 PlannedInterval(interval=grant.interval, plan=plan.key, committed=at_once)
             )
         if left and not intervals:
-            return self._nothing_to_refresh(next(iter(left.values())), decision.cancelled)
+            return self._nothing_to_replace(next(iter(left.values())), decision.cancelled)
         result = plan_result(decision, requested, self.root.version + 1, intervals)
         return Update(
             tables=tables,
@@ -117,10 +117,10 @@ class PlanAttempt:
         granted = entry.granted if entry is not None else None
         return granted is not None and granted.request.same_run(self.plan_request.request)
 
-    def _nothing_to_refresh(
+    def _nothing_to_replace(
         self, error: OutsideRetention, withdrawn: Sequence[Entry]
     ) -> Update[PlanResult]:
-        """Refuse a refresh of which the log allows nothing, and withdraw the grants of the run's earlier clears."""
+        """Refuse a selection of which the log allows nothing, and withdraw the grants of the run's earlier clears."""
         refusal = OutsideRetention(
             error.message,
             hint="restore the topic; or leave the old rows as they are. To replace them with what the log still "
@@ -136,14 +136,14 @@ class PlanAttempt:
             tables=self.root.tables, topics=self.root.topics, ledger=ledger, then_raise=refusal
         )
 
-    def _refreshable(
+    def _replaceable(
         self,
         decision: planning.PlanDecision,
         requested: Interval,
         topics: Mapping[str, RootTopic],
         origins: Mapping[str, tuple[int, ...]],
     ) -> tuple[tuple[planning.Grant, ...], dict[Interval, OutsideRetention]]:
-        """Return the grants of a refresh that the log allows, at most `GRANTS_MAX`, and the errors of those it does not.
+        """Return the grants of a selecting mode that the log allows, at most `GRANTS_MAX`, and the errors of the others.
 
         An interval whose records cannot be read again keeps its rows and does not block the others. Since its rows do not
         change, it does not make the intervals stale whose lookback reads them.
@@ -164,8 +164,12 @@ class PlanAttempt:
             chosen.append(grant)
             return True
 
-        entries = self.snapshot.whole_ledger().entries
-        to_refresh(entries, self.plan_request.fingerprint, requested, can)
+        if self.plan_request.params.mode == "refresh":
+            entries = self.snapshot.whole_ledger().entries
+            to_refresh(entries, self.plan_request.fingerprint, requested, can)
+        else:
+            for interval in offered:
+                can(interval)
         return tuple(chosen), left
 
     def _can_be_read_again(

@@ -27,8 +27,8 @@ class PlanResult:
     """The outcome of a plan task.
 
     `intervals`: the planned intervals of the run. `held`: intervals that are granted to other runs. `covered`: committed
-    intervals that stay. `cancelled`: grants that were cancelled. `left`: intervals that a refresh leaves out, because
-    their records can no longer be read.
+    intervals that stay. `cancelled`: grants that were cancelled. `left`: intervals that a selecting mode leaves out,
+    because their records can no longer be read.
     """
 
     interval: Interval | None

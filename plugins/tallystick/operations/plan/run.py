@@ -14,7 +14,7 @@ from tallystick.operations.kafka_log import KafkaLog
 from tallystick.operations.plan.attempt import PlanAttempt
 from tallystick.operations.plan.request import PlanRequest, PlanResult, plan_result
 from tallystick.operations.published_rows import has_published_rows
-from tallystick.operations.run_request import EPOCH, requested_interval
+from tallystick.operations.run_request import EPOCH, SELECTING, requested_interval
 from tallystick.pipeline import LATENESS_MAX
 from tallystick.protocol import adoption, open_interval, planning
 from tallystick.protocol.ledger import Ledger
@@ -46,7 +46,7 @@ def plan(lake: Lake, log: KafkaLog, plan_request: PlanRequest) -> PlanResult:
 def _step(
     snapshot: Snapshot, log: KafkaLog, plan_request: PlanRequest, requested: Interval | datetime
 ) -> Update[PlanResult] | NoUpdate[PlanResult]:
-    if isinstance(requested, datetime) and plan_request.params.mode == "refresh":
+    if isinstance(requested, datetime) and plan_request.params.mode in SELECTING:
         entries = snapshot.whole_ledger().entries
         if not entries:
             return NoUpdate(value=PlanResult(interval=None, version=snapshot.root.version))
@@ -79,8 +79,8 @@ def _step(
         return _refused(snapshot, ledger, _cut_through(decision, requested), decision.withdrawn)
     replaced = (g.interval for g in decision.grants if g.before and g.before.committed)
     kept = adoption.last_copy(ledger, snapshot.root.topics, replaced)
-    if kept is not None and plan_request.params.mode != "refresh":
-        # (A refresh leaves out these intervals one by one.) As for a cut through an interval, cancel the grants of this
+    if kept is not None and plan_request.params.mode not in SELECTING:
+        # (A selection leaves out these intervals one by one.) As for a cut through an interval, cancel the grants of this
         # run's earlier clears: the run can only fail, and they would block other runs.
         own = [
             g.before
@@ -107,7 +107,7 @@ def _decide(
         take_over=params.take_over,
         cuts=adoption.cuts(snapshot.root.topics),
         stale=_stale(snapshot, plan_request, requested),
-        refresh=params.mode == "refresh",
+        selected=_selected(snapshot, plan_request, requested),
     )
     decision = planning.decide_plan(ledger, plan_request.request, options)
     if isinstance(decision, planning.RequestSuperseded):
@@ -154,27 +154,36 @@ def _superseded(
 def _stale(
     snapshot: Snapshot, plan_request: PlanRequest, requested: Interval
 ) -> frozenset[Interval]:
-    """Return the stale intervals that this run committed, which a Clear replaces; for a refresh, all that it replaces.
+    """Return the stale intervals that this run committed: a Clear replaces them."""
+    if plan_request.params.mode in SELECTING or plan_request.pipeline.lookback is None:
+        return frozenset()
+    there = snapshot.ledger(requested.start, requested.end).overlapping(requested)
+    own = [e for e in there if e.committed and e.committed.request.same_run(plan_request.request)]
+    return frozenset(snapshot.stale_among(e.interval for e in own))
 
-    `PlanAttempt` limits the intervals of a refresh to the maximum of one run.
+
+def _selected(
+    snapshot: Snapshot, plan_request: PlanRequest, requested: Interval
+) -> frozenset[Interval] | None:
+    """Return the intervals that a selecting mode replaces, None for another mode.
+
+    `PlanAttempt` limits them to the maximum of one run, and to those that can be read again.
     """
-    if plan_request.params.mode != "refresh":
-        if plan_request.pipeline.lookback is None:
-            return frozenset()
-        there = snapshot.ledger(requested.start, requested.end).overlapping(requested)
-        own = [
-            e for e in there if e.committed and e.committed.request.same_run(plan_request.request)
-        ]
-        return frozenset(snapshot.stale_among(e.interval for e in own))
+    mode = plan_request.params.mode
+    if mode not in SELECTING:
+        return None
     entries = snapshot.whole_ledger().entries
     final = [o.name for o in plan_request.pipeline.planned_outputs if o.replaced == "refuse"]
     held = {e.interval: e for e in entries}
 
     def can(interval: Interval) -> bool:
-        # Rows in an output that takes no second publication stay, and do not block the refresh of other intervals.
+        # Rows in an output that takes no second publication stay, and do not block the other intervals.
         return not any(has_published_rows(snapshot.lake, held[interval], name) for name in final)
 
-    return to_refresh(entries, plan_request.fingerprint, requested, can)
+    if mode == "refresh":
+        return to_refresh(entries, plan_request.fingerprint, requested, can)
+    with_dead = (e.interval for e in entries if e.committed and e.committed.totals.dead_letters)
+    return frozenset(one for one in with_dead if requested.covers(one) and can(one))
 
 
 def _granted_to(entry: Entry, request: Request) -> bool:

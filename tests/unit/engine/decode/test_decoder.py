@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tallystick.engine.decode import decoder as port
-from tallystick.engine.decode.decoder import Decoded, decoder_of
+from tallystick.engine.decode.decoder import Decoded, Reason, decoder_of
 from tallystick.engine.input_splits import split_plan
 from tallystick.engine.task import run_split
 from tallystick.errors import InvalidPipeline
@@ -71,6 +71,9 @@ def test_a_decoder_of_another_package_is_used_by_name(
     by_table = {file.table: file for file in result.files}
     rows, letters = (_rows(store, by_table[table].key) for table in ("events", "dead_letters"))
     assert [(r["n"], r["kind"], r["_offset"]) for r in rows] == [(1, "a", 0), (2, "b", 3)]
+    assert {(d["kind"], d["field"], d["detail"]) for d in letters} == {
+        ("csv", None, "expected 2 fields, found 1")
+    }
     assert [(d["value"], d["reason"]) for d in letters] == [
         (b"x", "csv: expected 2 fields, found 1"),
         (None, "csv: expected 2 fields, found 1"),
@@ -152,7 +155,16 @@ def test_an_option_that_json_does_not_have_is_refused_with_the_declaration() -> 
         Topic("events", decode=Format("json", COLUMNS, {"separator": ","}))
 
 
-GOOD = {"rows": [1, 2], "kept": [0, 2], "dead": [1], "reasons": ("bad",)}
+@pytest.mark.parametrize(
+    ("kind", "detail"), [("", "x"), ("Type", "x"), ("a b", "x"), ("a" * 41, "x"), ("type", "")]
+)
+def test_a_reason_needs_a_kind_to_group_by_and_a_detail(kind: str, detail: str) -> None:
+    with pytest.raises(ValueError, match="expected a lower-case name and a detail"):
+        Reason(kind=kind, detail=detail)
+
+
+BAD = Reason(kind="csv", detail="bad")
+GOOD = {"rows": [1, 2], "kept": [0, 2], "dead": [1], "reasons": (BAD,)}
 
 
 @pytest.mark.parametrize(
@@ -161,11 +173,12 @@ GOOD = {"rows": [1, 2], "kept": [0, 2], "dead": [1], "reasons": ("bad",)}
         ({}, None),
         ({"kept": [0, 1]}, "expected each of 3 positions once"),
         ({"dead": [], "reasons": ()}, "expected each of 3 positions once, kept or dead, found 2"),
-        ({"dead": [1, 2], "reasons": ("a", "b")}, "expected each of 3 positions once"),
+        ({"dead": [1, 2], "reasons": (BAD, BAD)}, "expected each of 3 positions once"),
         ({"dead": [3]}, "expected each of 3 positions once"),
         ({"kept": [2, 0]}, "expected ascending positions"),
         ({"rows": [1]}, "expected 2 rows and 1 reasons, found 1 and 1"),
         ({"reasons": ()}, "expected 2 rows and 1 reasons, found 2 and 0"),
+        ({"reasons": ("bad",)}, "expected a Reason for each dead letter, found 'bad'"),
         ({"rows": [1, None]}, "expected no null in the required column 'n'"),
         ({"rows": ["a", "b"]}, "expected the columns n: int64 not null, found n: string"),
     ],

@@ -13,6 +13,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tallystick.engine.decode.decoder import Reason
 from tallystick.engine.decode.json.exact import ExactRow, MismatchError
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.pipeline import Column, Json
@@ -145,7 +146,7 @@ def test_kernels_and_exact_rules_agree_on_every_row(batch: list[bytes]) -> None:
 
     good = [i for i, e in enumerate(expected) if isinstance(e, list)]
     assert decoded.kept.tolist() == good
-    assert list(decoded.reasons) == [e for e in expected if isinstance(e, str)]
+    assert list(decoded.reasons) == [e for e in expected if isinstance(e, Reason)]
     decoded.rows.validate(full=True)
     table = DECODER.table([expected[i] for i in good])
     assert decoded.rows.cast(table.schema) == table

@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tallystick.engine.decode.json.exact import REASON_CHARS_MAX, VALUE_BYTES_MAX
+from tallystick.engine.decode.decoder import REASON_CHARS_MAX, Reason
+from tallystick.engine.decode.json.exact import VALUE_BYTES_MAX
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.pipeline import Column, Json
 
@@ -97,11 +98,11 @@ GRAMMAR = [
     (b"7", "!object: expected an object, found 7"),
     (b"null", "!object: expected an object, found null"),
     (b"true", "!object: expected an object, found true"),
-    (b'{"x":1,"x":1}', "!duplicate: field x occurs twice"),
-    (b'{"x":1,"\\u0078":2}', "!duplicate: field x occurs twice"),
-    (b"{}", "!missing: field x is required and missing"),
-    (b'{"X":1}', "!missing: field x is required and missing"),
-    (b'{"x":null}', "!null: field x is required and null"),
+    (b'{"x":1,"x":1}', "!duplicate: field x: occurs twice"),
+    (b'{"x":1,"\\u0078":2}', "!duplicate: field x: occurs twice"),
+    (b"{}", "!missing: field x: required and missing"),
+    (b'{"X":1}', "!missing: field x: required and missing"),
+    (b'{"x":null}', "!null: field x: required and null"),
     (b'{"x":1,"y":' + b"[" * 63 + b"]" * 63 + b"}", 1),
     (b'{"x":1,"y":' + b"[" * 64 + b"]" * 64 + b"}", "!depth: nested deeper than 64"),
     (b"[" * 100_000, "!depth: nested deeper than 64"),
@@ -389,7 +390,7 @@ def test_optional_fields_may_be_missing_or_null() -> None:
         Column("x", "int", required=False), b"{}", b'{"x":null}', b'{"x":7}', b'{"x":"7"}'
     )
     assert decoded.rows.column("x").to_pylist() == [None, None, 7]
-    assert decoded.reasons == ('type: field x: "7" is not an int',)
+    assert decoded.reasons == (Reason(kind="type", field="x", detail='"7" is not an int'),)
 
 
 def test_tombstones_become_rows_of_nulls_if_they_are_kept() -> None:

@@ -1,8 +1,7 @@
 """Decodes one JSON value into the declared columns by exact rules: slow, and the only source of reasons.
 
 The kernels of `scan` and `read` decode whole batches, but only the values that they can prove. All other values are
-decoded here, so these rules alone determine if a value becomes a row or a dead letter. A reason is `kind: detail`. The
-kinds are:
+decoded here, so these rules alone determine if a value becomes a row or a dead letter. The kinds of reasons are:
 
     tombstone  the value is null                    size       the value is larger than VALUE_BYTES_MAX
     utf8       not UTF-8                            depth      nested deeper than DEPTH_MAX
@@ -30,13 +29,13 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from tallystick.engine.decode.decoder import Reason, shorten
 from tallystick.engine.decode.json import instants
 from tallystick.pipeline import Column
 from tallystick.tables.schema import decimal_size
 
 VALUE_BYTES_MAX = 16 << 20
 DEPTH_MAX = 64
-REASON_CHARS_MAX = 240
 EXCERPT_CHARS_MAX = 40
 NUMBER_CHARS_MAX = 400
 INT_BITS = {"int": 32, "long": 64}
@@ -47,11 +46,11 @@ _AN = re.compile(r"[aeiou]")
 
 
 class MismatchError(ValueError):
-    """A value that becomes a dead letter; the text of the error is the reason."""
+    """A value that becomes a dead letter, with its reason."""
 
-    def __init__(self, kind: str, detail: str) -> None:
-        super().__init__(shorten(f"{kind}: {detail}", REASON_CHARS_MAX))
-        self.reason = str(self)
+    def __init__(self, kind: str, detail: str, *, field: str | None = None) -> None:
+        self.reason = Reason(kind=kind, detail=detail, field=field)
+        super().__init__(str(self.reason))
 
 
 class _Number(str):
@@ -63,11 +62,6 @@ class _Number(str):
 @dataclass(frozen=True, slots=True)
 class _JsonObject:
     pairs: list[tuple[str, Any]]
-
-
-def shorten(text: str, chars_max: int) -> str:
-    """Truncate `text` to `chars_max` characters, ending in `...`."""
-    return text if len(text) <= chars_max else text[: chars_max - 3] + "..."
 
 
 def _no_constant(text: str) -> Any:
@@ -102,11 +96,12 @@ class ExactRow:
         row: list[Any] = []
         for name, required, convert in self._columns:
             if name in twice:
-                raise MismatchError("duplicate", f"field {_name(name)} occurs twice")
+                raise MismatchError("duplicate", "occurs twice", field=_name(name))
             inner = found.get(name)
             if inner is None:
                 if required:
-                    raise MismatchError(*_absent(name, is_null=name in found))
+                    kind = "null" if name in found else "missing"
+                    raise MismatchError(kind, f"required and {kind}", field=_name(name))
                 row.append(None)
             else:
                 row.append(convert(inner))
@@ -115,12 +110,6 @@ class ExactRow:
     def converter(self, index: int) -> Callable[[Any], Any]:
         """Return the rule of one column: it converts a parsed JSON value, or raises MismatchError."""
         return self._columns[index][2]
-
-
-def _absent(name: str, *, is_null: bool) -> tuple[str, str]:
-    if is_null:
-        return "null", f"field {_name(name)} is required and null"
-    return "missing", f"field {_name(name)} is required and missing"
 
 
 def _name(field: str) -> str:
@@ -219,7 +208,7 @@ class _Rule:
     def refuse(self, why: str, value: Any, detail: str | None = None) -> MismatchError:
         """Build the error; its reason has the kind, the field, the value and the problem."""
         wrong = detail or f"is not {self._article} {self._kind}"
-        return MismatchError(why, f"field {self._name}: {_shown(value)} {wrong}")
+        return MismatchError(why, f"{_shown(value)} {wrong}", field=self._name)
 
     def number(self, value: Any) -> _Number:
         """Return a JSON number as text; refuse any other value."""
@@ -245,9 +234,7 @@ class _Rule:
         try:
             found.encode()
         except UnicodeEncodeError as error:
-            raise MismatchError(
-                "unicode", f"field {self._name}: half of a surrogate pair"
-            ) from error
+            raise MismatchError("unicode", "half of a surrogate pair", field=self._name) from error
         return found
 
     def binary(self, value: Any) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tallystick.engine.decode.decoder import Decoded, Decoder, schema_of
+from tallystick.engine.decode.decoder import Decoded, Decoder, Reason, schema_of
 from tallystick.engine.decode.json import instants
 from tallystick.engine.decode.json import read as json_read
 from tallystick.engine.decode.json import scan as json_scan
@@ -27,7 +27,7 @@ from tallystick.tables.calendar import END_US, FIRST_US
 from tallystick.tables.schema import arrow_type, decimal_size
 
 _FLOAT_NORMAL_MIN = float(np.finfo(np.float32).smallest_normal)
-TOMBSTONE = "tombstone: the value is null"
+TOMBSTONE = ("tombstone", "the value is null")
 _NUMPY = {
     "int": np.int32,
     "long": np.int64,
@@ -121,7 +121,7 @@ class JsonDecoder:
         late: list[int] = []
         late_rows: list[list[Any]] = []
         dead: list[int] = []
-        reasons: list[str] = []
+        reasons: list[Reason] = []
         for position in np.flatnonzero(needs_exact).tolist():
             try:
                 late_rows.append(
@@ -144,7 +144,7 @@ class JsonDecoder:
             return self._exact.decode(value)
         if self._keep_tombstones:
             return [None] * len(self._columns)
-        raise MismatchError(*TOMBSTONE.split(": "))
+        raise MismatchError(*TOMBSTONE)
 
     def table(self, rows: list[list[Any]]) -> pa.Table:
         """Return rows of the exact decoder as a table of the declared columns."""

@@ -1,0 +1,181 @@
+"""`tally dead-letters`: shows dead letters by kind, with samples, and the command that replaces their intervals."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from tallystick.cli import text
+from tallystick.cli.json_output import cell
+from tallystick.format import keys
+from tallystick.format.interval import Interval
+from tallystick.operations.dead_letters import DeadLetter, DeadLetters, KindOfDeadLetter, Wanted
+
+VALUE_CHARS_MAX = 400
+INTERVALS_SHOWN_MAX = 8
+
+
+def wanted(
+    kind: str | None, field: str | None, since: str | None, until: str | None, samples: int
+) -> Wanted:
+    """Return the parsed options; raises InvalidRequest if a date is not one, or if only one of them is set."""
+    from tallystick.operations.run_request import parse_params
+
+    params = parse_params({"from": since, "to": until})
+    within = None
+    if params.start is not None and params.end is not None:
+        within = Interval(start=params.start, end=params.end)
+    return Wanted(kind=kind, field=field, within=within, samples=samples)
+
+
+def as_text(found: DeadLetters, asked: Wanted) -> str:
+    """Return the answer for people: a table of kinds, samples, and how to replace the intervals."""
+    intervals = f"{len(found.found_in):,} of {text.many(found.intervals, 'committed interval')}"
+    chosen = "".join(
+        f" of {name} {text.shown(value)}"
+        for name, value in (("kind", asked.kind), ("field", asked.field))
+        if value is not None
+    )
+    head = (
+        f"{text.many(found.count, 'dead letter')}{chosen} among {text.many(found.records, 'record')}, "
+        f"in {intervals}."
+    )
+    parts = [f"{found.pipeline} at {found.uri}, version {found.version}\n\n{text.paragraph(head)}"]
+    if not found.count:
+        return parts[0]
+    parts.append(_table(found))
+    parts += [_samples(one) for one in found.kinds if one.samples]
+    if asked.kind is not None or asked.field is not None:
+        parts.append(_intervals(found))
+    parts.append(_next(found, asked))
+    return "\n\n".join(parts)
+
+
+def _table(found: DeadLetters) -> str:
+    rows = [
+        (
+            text.shown(one.kind),
+            text.shown(one.field or "-"),
+            f"{one.count:,}",
+            f"{len(one.intervals):,}",
+            text.span(min(one.intervals)),
+            text.span(max(one.intervals)),
+        )
+        for one in found.kinds
+    ]
+    headings = ("kind", "field", "count", "intervals", "first in", "last in")
+    return text.grid(headings, rows, right=("count", "intervals"))
+
+
+def _samples(one: KindOfDeadLetter) -> str:
+    return "\n\n".join(_sample(letter) for letter in one.samples)
+
+
+def _sample(letter: DeadLetter) -> str:
+    lines = [f"{letter.topic}[{letter.partition}] offset {letter.offset}, {text.spell(letter.at)}"]
+    headers = letter.headers
+    for name, value in (
+        ("reason", letter.reason),
+        ("key", bytes_text(letter.key)),
+        ("value", bytes_text(letter.value)),
+        ("headers", headers if headers is not None else "-"),
+    ):
+        if name == "headers" and headers is None:
+            continue
+        lines.append(f"{text.INDENT}{name:8}{_cut(text.shown(value))}")
+    return "\n".join(lines)
+
+
+def bytes_text(value: bytes | None) -> str:
+    """Return bytes as text if they are UTF-8, else as `0x` and hexadecimal digits; `null` for None."""
+    if value is None:
+        return "null"
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"0x{value[:VALUE_CHARS_MAX].hex()}"
+
+
+def _cut(value: str) -> str:
+    if len(value) <= VALUE_CHARS_MAX:
+        return value
+    return f"{value[:VALUE_CHARS_MAX]}... ({len(value):,} characters; --json has all)"
+
+
+def _intervals(found: DeadLetters) -> str:
+    counts: dict[Interval, int] = {}
+    for one in found.kinds:
+        for interval, count in one.intervals.items():
+            counts[interval] = counts.get(interval, 0) + count
+    shown = sorted(counts)[:INTERVALS_SHOWN_MAX]
+    lines = ["Intervals with them:"]
+    lines += [f"{text.INDENT}{text.span(i)}: {counts[i]:,}" for i in shown]
+    if len(counts) > len(shown):
+        lines.append(f"{text.INDENT}and {len(counts) - len(shown):,} more; --json has all")
+    return "\n".join(lines)
+
+
+def _next(found: DeadLetters, asked: Wanted) -> str:
+    lines = [
+        "After the declaration is corrected and deployed, this replaces each of these intervals whole:"
+    ]
+    return "\n".join([*lines, text.command(replacing(found, asked))])
+
+
+def replacing(found: DeadLetters, asked: Wanted) -> tuple[str, ...]:
+    """Return the command that replaces the intervals with the counted dead letters; empty if there are none."""
+    if found.dag is None or not found.count:
+        return ()
+    conf = {"mode": "dead_letters"}
+    if asked != Wanted(samples=asked.samples):
+        first, last = found.found_in[0].start, found.found_in[-1].end
+        conf |= {"from": _short(first), "to": _short(last)}
+    return ("airflow", "dags", "trigger", found.dag, "--conf", json.dumps(conf))
+
+
+def _short(at: datetime) -> str:
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def as_json(found: DeadLetters, asked: Wanted) -> dict[str, Any]:
+    """Return the answer for programs; keys and values are in base64."""
+    return {
+        "lake": found.uri,
+        "pipeline": found.pipeline,
+        "version": found.version,
+        "count": found.count,
+        "records": found.records,
+        "intervals": found.intervals,
+        "kinds": [
+            {
+                "kind": one.kind,
+                "field": one.field,
+                "count": one.count,
+                "intervals": [
+                    {**_interval(i), "count": count} for i, count in sorted(one.intervals.items())
+                ],
+                "samples": [_letter(letter) for letter in one.samples],
+            }
+            for one in found.kinds
+        ],
+        "command": list(replacing(found, asked)),
+    }
+
+
+def _interval(interval: Interval) -> dict[str, str]:
+    return {"from": keys.instant(interval.start), "to": keys.instant(interval.end)}
+
+
+def _letter(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        **_interval(letter.interval),
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "timestamp": keys.instant(letter.at),
+        "key": cell(letter.key),
+        "value": cell(letter.value),
+        "headers": letter.headers,
+        "reason": letter.reason,
+    }

@@ -1,0 +1,71 @@
+"""`tally dead-letters`: a table of kinds, samples as text, and a command that replaces the intervals."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shlex
+
+import pytest
+
+from support.small_lake import SmallLake
+from tallystick.cli.dead_letters import VALUE_CHARS_MAX, bytes_text
+from unit.cli.invoke import LAKE, tally, tally_json, too_wide
+
+
+def test_kinds_are_counted_with_a_sample_and_the_command(lake: SmallLake) -> None:
+    output = tally("dead-letters", LAKE).stdout
+    assert "6 dead letters among 21 records, in 3 of 4 committed intervals." in output
+    assert "json  -          6          3  2013-01-01 to 2013-01-02" in output
+    assert "events[0] offset 2, 2013-01-01 09:00\n  reason  json: not JSON" in output
+    assert "  key     null\n  value   {\n" in output
+    command = next(line for line in output.splitlines() if "airflow dags trigger" in line)
+    assert json.loads(shlex.split(command)[-1]) == {"mode": "dead_letters"}
+    assert too_wide(output) == []
+
+
+def test_a_choice_limits_the_command_to_the_time_of_what_it_found(lake: SmallLake) -> None:
+    output = tally("dead-letters", LAKE, "--kind", "json", "--limit", "0").stdout
+    assert "Intervals with them:\n  2013-01-01 to 2013-01-02: 2\n" in output
+    assert "reason" not in output
+    found = tally_json(
+        "dead-letters", LAKE, "--kind", "json", "--from", "2013-01-02", "--to", "2013-01-03"
+    )
+    assert (found["count"], found["records"], found["intervals"]) == (2, 7, 1)
+    conf = json.loads(found["command"][-1])
+    assert conf == {
+        "mode": "dead_letters",
+        "from": "2013-01-02T00:00:00Z",
+        "to": "2013-01-03T00:00:00Z",
+    }
+    [kind] = found["kinds"]
+    assert base64.b64decode(kind["samples"][0]["value"]) == b"{"
+
+
+def test_without_dead_letters_no_command_is_shown(lake: SmallLake) -> None:
+    output = tally("dead-letters", LAKE, "--kind", "type").stdout
+    assert (
+        "\n0 dead letters of kind type among 21 records, in 0 of 4 committed intervals.\n" in output
+    )
+    assert "airflow" not in output
+    assert tally_json("dead-letters", LAKE, "--kind", "type")["command"] == []
+
+
+def test_one_date_alone_is_refused(lake: SmallLake) -> None:
+    result = tally("dead-letters", LAKE, "--from", "2013-01-02")
+    assert result.exit_code == 77
+    assert "'from' is set without 'to'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "null"),
+        (b"", ""),
+        ("Zürich".encode(), "Zürich"),
+        (b"\x00\x00\x00\x00\x07\xff", "0x0000000007ff"),
+        (b"\xff" * 1000, "0x" + "ff" * VALUE_CHARS_MAX),
+    ],
+)
+def test_bytes_are_shown_as_text_if_they_are_text(value: bytes | None, shown: str) -> None:
+    assert bytes_text(value) == shown
