@@ -63,8 +63,10 @@ def open_lake(pipeline: Pipeline) -> Lake:
 
 def open_warehouse(uri: str) -> Lake:
     """Open the lake at `uri` with this machine's clock, and set the loggers of libraries to WARNING."""
-    for name in ("botocore", "boto3", "urllib3", "kafka", "pyiceberg"):
+    for name in ("botocore", "boto3", "urllib3", "pyiceberg"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It logs each try to connect as an error; the error that ends them all names the server and the cause.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     return Lake(open_store(uri), system_runtime())
 
 

@@ -56,8 +56,10 @@ def main(transform: Callable[..., Any], *, staging: Staging | None = None) -> No
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     # Silence chatty libraries.
-    for name in ("py4j", "kafka", "botocore", "boto3", "urllib3", "numba"):
+    for name in ("py4j", "botocore", "boto3", "urllib3", "numba"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It logs each try to connect as an error; the error that ends them all names the server and the cause.
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     job = _running_file()
     staging = staging or stage_arrow
     sys.exit(run_job(transform, sys.argv[1:], environ=os.environ, job=job, staging=staging))
@@ -211,13 +213,13 @@ def _log_report(report: Report, elapsed_s: float) -> None:
     log.info("account: %s", ", ".join(f"{name} {count}" for name, count in totals.items()))
     for table in sorted({f.table for f in report.files}):
         files = [f for f in report.files if f.table == table]
-        size_mb = sum(f.size_bytes for f in files) / 1e6
+        size_bytes = sum(f.size_bytes for f in files)
         log.info(
-            "table %s: %d rows in %d file(s), %.1f MB",
+            "table %s: %s rows in %d file(s), %s bytes",
             table,
-            report.rows(table),
+            f"{report.rows(table):,}",
             len(files),
-            size_mb,
+            f"{size_bytes:,}",
         )
     if not totals["dead_letters"]:
         log.info("table %s: no dead letters", DEAD_LETTERS)

@@ -503,3 +503,13 @@ def test_the_command_line_and_the_spark_job_exit_with_the_documented_code(
     assert " ".join(text.stderr.split()) == f"{raised.kind}: {raised}"
     assert too_wide(text.stderr) == []
     assert json.loads(as_json.stderr) == {"error": error_json(raised)}
+
+
+def test_a_broker_that_refuses_is_one_error_and_not_one_per_try_to_connect(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    operators.open_warehouse("memory://silent")
+    with caplog.at_level(logging.INFO), pytest.raises(errors.KafkaUnavailable) as caught:
+        CASES["kafka_unavailable"].run(SmallLake())
+    assert [one for one in caplog.records if one.name.startswith("kafka")] == []
+    assert str(PORT) in caught.value.message
