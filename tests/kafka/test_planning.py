@@ -80,6 +80,30 @@ def test_a_missing_topic_is_named(planner: LogPlanner, broker: TestBroker) -> No
         planner.describe(["no-such"])
 
 
+def test_a_misspelt_topic_is_answered_with_similar_names(
+    planner: LogPlanner, broker: TestBroker
+) -> None:
+    broker.topic(name="wikiticker")
+    with pytest.raises(IdentityChanged, match="topic 'wikitickr' does not exist") as missing:
+        planner.describe(["wikitickr"])
+    assert missing.value.hint.startswith("did you mean 'wikiticker'? Otherwise check the topic's")
+
+
+@pytest.mark.parametrize(
+    ("config", "kept_ms"),
+    [
+        ({"retention_ms": 3_600_000}, 3_600_000),
+        ({"retention_ms": -1}, None),
+        ({"retention_ms": 3_600_000, "cleanup_policy": "compact"}, None),
+        ({"retention_ms": 3_600_000, "cleanup_policy": "compact,delete"}, 3_600_000),
+    ],
+)
+def test_retention_is_read_where_the_topic_deletes_by_age(
+    planner: LogPlanner, broker: TestBroker, config: dict[str, object], kept_ms: int | None
+) -> None:
+    assert planner.retention_ms(broker.topic(**config)) == kept_ms
+
+
 def test_a_boundary_is_the_first_record_at_or_after_the_instant(
     broker: TestBroker, planner: LogPlanner
 ) -> None:

@@ -129,7 +129,7 @@ UNFIT = {
         "job job.py: table 'origins': expected column 'name' of type string, found none"
     ),
     'per_origin.withColumn("flights", F.col("flights").cast("string"))': (
-        "job job.py: table 'origins', column 'flights': expected int64, found string"
+        "job job.py: table 'origins', column 'flights': expected long, found string"
     ),
     'records.select("nowhere")': (
         "job job.py: the transform raised AnalysisException: [UNRESOLVED_COLUMN"

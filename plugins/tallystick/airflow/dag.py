@@ -16,6 +16,7 @@ from typing import Any
 from airflow.sdk import DAG, Asset, Param
 from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 
+from tallystick.airflow.arguments import checked_arguments
 from tallystick.airflow.operators import (
     COMMIT,
     PLAN,
@@ -38,6 +39,7 @@ MAX_ACTIVE_RUNS = 4
 _DATES = ", e.g. `2013-01-04` or `2013-01-04T06:00:00+00:00`; without an offset it is UTC."
 
 
+@checked_arguments
 def replay_dag(
     pipeline: Pipeline,
     *,
@@ -85,8 +87,9 @@ def replay_dag(
                 f"default_args contains {name!r}: Airflow would leave tasks out of manual runs because of it.",
                 hint=f"pass {name} to replay_dag itself.",
             )
-    # The caller is the DAG file. Airflow shows its code, and `job_root` defaults to the parent of its folder.
-    dag_file = sys._getframe(1).f_code.co_filename
+    # The caller is the DAG file (frame 1 is `checked_arguments`). Airflow shows its code, and `job_root` defaults to the
+    # parent of its folder.
+    dag_file = sys._getframe(2).f_code.co_filename
     root = str(Path(job_root) if job_root is not None else Path(dag_file).resolve().parent.parent)
     timetable = bounded(schedule, start_date, end_date)
     dag = DAG(

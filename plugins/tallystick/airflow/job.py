@@ -1,19 +1,15 @@
-"""Finds jobs that cannot run: before a JVM starts if possible, otherwise from the last lines of the driver's output."""
+"""Finds why a job died before it wrote a result, from the last lines of the driver's output."""
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import warnings
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 
 from airflow.sdk.exceptions import AirflowException
 
 from tallystick.errors import InvalidPipeline, TallystickError
+from tallystick.operations.job_file import CORRECT_JOB
 
-_CORRECT = "correct the job, deploy it and clear `plan`."
 _ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*([A-Z]\w*(?:Error|Exception|Exit|Interrupt))(?::|$)")
 # Errors that importing the job file raises again in each try. If a job's `run` raises, its result file has the error.
 _OF_THE_SOURCE = frozenset(
@@ -32,31 +28,6 @@ class JobDied(AirflowException):
         self.error = error
 
 
-def check_syntax(job: Path, source: bytes, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise InvalidPipeline if the job is not valid Python. It is compiled, not run.
-
-    If the driver runs another Python than this process, nothing is checked: it may accept what this one refuses.
-    """
-    drivers = (environ.get("PYSPARK_DRIVER_PYTHON"), environ.get("PYSPARK_PYTHON"))
-    if next((python for python in drivers if python), sys.executable) != sys.executable:
-        return
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(source, str(job), "exec", dont_inherit=True)
-    except SyntaxError as error:
-        line = (error.text or "").strip()[:200]
-        shown = f" `{line}`" if line else ""
-        raise InvalidPipeline(
-            f"the job {job}, line {error.lineno}, is not valid Python: {error.msg}:{shown}.",
-            hint=_CORRECT,
-        ) from None
-    except ValueError as error:
-        raise InvalidPipeline(
-            f"the job {job} is not valid Python: {error}.", hint=_CORRECT
-        ) from None
-
-
 def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
     """Build the error for a spark-submit that ended with `code` and wrote no result; `lines` are its last output."""
     last = [line.strip() for line in lines if line.strip()]
@@ -68,7 +39,7 @@ def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
     )
     # Python prints no "Traceback" line above a SyntaxError of the file that it runs.
     if errors and errors[-1][1] in _OF_THE_SOURCE and (traced or errors[-1][1] == "SyntaxError"):
-        return JobDied(message, InvalidPipeline(message, hint=_CORRECT))
+        return JobDied(message, InvalidPipeline(message, hint=CORRECT_JOB))
     return JobDied(
         f"{message} Next: read its output above in this log; the task retries by itself.",
         None,

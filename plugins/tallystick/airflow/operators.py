@@ -34,7 +34,7 @@ from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import committed_lines, dead_line, planned_lines, stale_line
 from tallystick.airflow.notes import commit_note, leave_note
 from tallystick.airflow.outcome import airflow_errors, raise_reported_error, read_result, with_span
-from tallystick.airflow.run import job_file, params_and_dates, request_of, span_of, utc
+from tallystick.airflow.run import params_and_dates, request_of, span_of, utc
 from tallystick.airflow.run_summary import Covered, Own
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
 from tallystick.connections.kafka import KafkaSettings
@@ -45,6 +45,7 @@ from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.commit import CommitResult, commit
+from tallystick.operations.job_file import job_file
 from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.stage import still_granted, to_stage

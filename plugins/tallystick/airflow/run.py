@@ -1,19 +1,16 @@
-"""Translates an Airflow run for the protocol: its request, its dates, and the deployed job."""
+"""Translates an Airflow run for the protocol: its request and its dates."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Protocol
 
-from tallystick.airflow.job import check_syntax
-from tallystick.errors import InvalidPipeline, InvalidRequest
+from tallystick.errors import InvalidRequest
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.operations.run_request import RunDates, RunParams, parse_params
-from tallystick.pipeline import Pipeline
 from tallystick.runtime import whole_ms
 
 BACKFILL = "backfill"
@@ -144,15 +141,3 @@ def utc(at: datetime) -> datetime:
         at.year, at.month, at.day, at.hour, at.minute, at.second, at.microsecond, tzinfo=UTC
     )
     return whole_ms(plain)
-
-
-def job_file(pipeline: Pipeline, job_root: str) -> Path:
-    """Return the path of the pipeline's job on this machine. Raises InvalidPipeline if it is no file or no Python."""
-    path = Path(job_root) / pipeline.job
-    if not path.is_file():
-        raise InvalidPipeline(
-            f"the job of pipeline {pipeline.name} is {pipeline.job!r}, and {path} is not a file.",
-            hint="deploy the job file with the DAG, correct Pipeline(job=...), or pass a job_root to replay_dag.",
-        )
-    check_syntax(path, path.read_bytes())
-    return path

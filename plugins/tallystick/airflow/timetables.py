@@ -10,6 +10,7 @@ A manual run gets an empty data interval from these timetables: only a person ca
 
 from __future__ import annotations
 
+import difflib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from dateutil.relativedelta import relativedelta
 from tallystick.errors import InvalidPipeline
 
 SHORTEST = timedelta(seconds=1)
+_PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 
 
 def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
@@ -48,7 +50,8 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
         except (ValueError, AirflowTimetableInvalid) as error:
             raise InvalidPipeline(
                 f"schedule={schedule!r} is not a cron expression: {error}.",
-                hint="use a cron expression like '@daily' or '0 6 * * *', a timedelta, or None.",
+                hint=_near_preset(schedule)
+                or "use a cron expression like '@daily' or '0 6 * * *', a timedelta, or None.",
             ) from error
         return timetable
     if isinstance(schedule, (timedelta, relativedelta)):
@@ -65,6 +68,11 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
             hint="remove end_date, and set the end in the timetable; or use a cron string or a timedelta.",
         )
     return schedule
+
+
+def _near_preset(schedule: str) -> str | None:
+    near = difflib.get_close_matches(schedule.lower(), _PRESETS, 1, cutoff=0.7)
+    return f"did you mean {near[0]!r}?" if near else None
 
 
 def is_bounded(schedule: Any) -> bool:

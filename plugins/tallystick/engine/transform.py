@@ -23,7 +23,7 @@ from tallystick.engine.records import KEY
 from tallystick.errors import InvalidPipeline, TallystickError, listed
 from tallystick.pipeline import LINEAGE, Pipeline, Table
 from tallystick.tables.calendar import ONLY_THESE, outside_calendar
-from tallystick.tables.schema import arrow_type
+from tallystick.tables.schema import arrow_type, type_name
 
 log = logging.getLogger(__name__)
 Transform = Callable[[pa.Table], Any]
@@ -159,7 +159,7 @@ def _check_names(found: list[str], schema: pa.Schema, table: Table, where: str) 
     extra = [n for n in found if n not in schema.names and n not in ignored]
     if missing:
         raise _mismatch(
-            f"{where}: expected column {missing[0]!r} of type {schema.field(missing[0]).type}, found none"
+            f"{where}: expected column {missing[0]!r} of type {type_name(schema.field(missing[0]).type)}, found none"
         )
     if extra:
         raise _mismatch(f"{where}: expected only declared columns, found {extra[0]!r}")
@@ -177,8 +177,15 @@ def _as_declared(values: pa.ChunkedArray, field: pa.Field, where: str) -> pa.Chu
 
 
 def _check_type(found: pa.DataType, field: pa.Field, where: str) -> None:
-    if found != field.type and not _lossless(found, field.type):
-        raise _mismatch(f"{where}, column {field.name!r}: expected {field.type}, found {found}")
+    if not fits(found, field.type):
+        raise _mismatch(
+            f"{where}, column {field.name!r}: expected {type_name(field.type)}, found {type_name(found)}"
+        )
+
+
+def fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return True if a column of the type `found` is allowed where `wanted` is declared."""
+    return bool(found == wanted) or _lossless(found, wanted)
 
 
 def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:

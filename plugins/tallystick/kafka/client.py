@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, Self, TypeVar
 
 import kafka.errors as kerrors
@@ -12,7 +14,7 @@ from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest, OffsetForL
 from kafka.protocol.metadata import MetadataRequest
 
 from tallystick.connections.kafka import KafkaSettings
-from tallystick.errors import IdentityChanged, KafkaUnavailable, LogDamaged
+from tallystick.errors import IdentityChanged, KafkaUnavailable, LogDamaged, TallystickError
 from tallystick.kafka.connection import Connection, RetriableError
 from tallystick.kafka.wire import (
     NO_EPOCH,
@@ -122,6 +124,18 @@ class KafkaClient:
         return self._retrying(
             f"configuration of topic {topic!r}", lambda: self._topic_config(topic, key)
         )
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics that this user may see, without Kafka's internal ones, sorted."""
+        request = MetadataRequest(
+            topics=None,
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+            min_version=_METADATA_VERSION_MIN,
+        )
+        found = self._retrying("names of the topics", lambda: self._connection.call(request))
+        return tuple(sorted(one.name for one in found.topics if not one.is_internal))
 
     def fetch(self, order: FetchOrder) -> PendingFetch:
         """Send a fetch without waiting for the answer.
@@ -358,9 +372,13 @@ class KafkaClient:
         )
 
     def _missing(self, topic: str) -> IdentityChanged:
+        near: list[str] = []
+        with suppress(TallystickError):  # the names are only for the hint
+            near = difflib.get_close_matches(topic, self.topics(), 3)
+        asked = f"did you mean {' or '.join(map(repr, near))}? Otherwise " if near else ""
         return IdentityChanged(
             f"topic {topic!r} does not exist on the cluster at {self.endpoint} (or this user may not see it).",
-            hint="check the topic's name in the pipeline and the connection's bootstrap_servers. If it "
+            hint=f"{asked}check the topic's name in the pipeline and the connection's bootstrap_servers. If it "
             "was deleted, its offsets are lost: begin a new pipeline, with a warehouse of its own, for a new topic.",
         )
 

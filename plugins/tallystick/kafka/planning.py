@@ -63,6 +63,12 @@ class LogPlanner:
         """Return the identity and the extent of each topic. Raises IdentityChanged if a topic does not exist."""
         return {topic: self._describe(topic) for topic in topics}
 
+    def retention_ms(self, topic: str) -> int | None:
+        """Return how long the topic keeps records (`retention.ms`); None if it deletes none by their age."""
+        policy = self._client.topic_config(topic, "cleanup.policy")
+        kept_ms = int(self._client.topic_config(topic, "retention.ms"))
+        return kept_ms if kept_ms >= 0 and "delete" in policy.split(",") else None
+
     def log_starts(self, topic: str) -> tuple[int, ...]:
         """Return the log start of each partition. Raises IdentityChanged if the topic does not exist."""
         layout = self._current(topic)

@@ -32,7 +32,8 @@ ROW_SEMANTICS = 1
 RECORDS_PER_TASK = 1_000_000
 # The longest time that a pipeline may wait for late records. The ledger is searched this far back for a run's grants.
 LATENESS_MAX = timedelta(days=31)
-_WAREHOUSE = re.compile(r"(?:s3|memory)://[^/\s]+(?:/[^/\s]+)*")
+# A bucket alone is refused: gc deletes what the root does not reach, which would be everything else in the bucket.
+_WAREHOUSE = re.compile(r"s3://[^/\s]+(?:/[^/\s]+)+|memory://[^/\s]+(?:/[^/\s]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class Pipeline:
         if not _WAREHOUSE.fullmatch(self.warehouse):
             raise refuse(
                 f"warehouse: expected s3://bucket/prefix, found {self.warehouse!r}.",
-                "use s3://bucket/prefix, with a prefix that nothing else uses.",
+                f"use e.g. s3://lake/{self.name}: a bucket, and a prefix in it that nothing else uses.",
             )
         if not self.job or self.job.startswith("/") or ".." in self.job.split("/"):
             raise refuse(

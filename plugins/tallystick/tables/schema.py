@@ -48,6 +48,13 @@ def arrow_type(kind: str) -> pa.DataType:
     return pa.decimal128(*size) if size else _TYPES[kind]
 
 
+def type_name(kind: pa.DataType) -> str:
+    """Return the Iceberg type string of an Arrow type, as a Column declares it; Arrow's own name if there is none."""
+    if pa.types.is_decimal128(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return _NAMES.get(kind) or str(kind)
+
+
 def arrow_schema(columns: Sequence[TableColumn]) -> pa.Schema:
     """Return the schema to write a Parquet file of these columns: types, ids and nullability."""
     return pa.schema(

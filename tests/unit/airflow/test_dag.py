@@ -115,6 +115,36 @@ def test_once_is_refused_when_the_dag_is_parsed() -> None:
         dag_of(schedule="@once")
 
 
+@pytest.mark.parametrize(
+    ("given", "without", "message", "step"),
+    [
+        ({}, "schedule", "replay_dag: expected the argument 'schedule', found none.", "'@daily'"),
+        ({}, "start_date", "replay_dag: expected the argument 'start_date', found none.", "UTC"),
+        (
+            {"shedule": "@daily"},
+            "schedule",
+            "replay_dag: expected no argument 'shedule', found one.",
+            "did you mean 'schedule'?",
+        ),
+        (
+            {"wait": 1},
+            "",
+            "replay_dag: expected no argument 'wait', found one.",
+            "some of pipeline",
+        ),
+    ],
+)
+def test_a_missing_or_unknown_argument_is_named_with_the_next_step(
+    given: dict[str, Any], without: str, message: str, step: str
+) -> None:
+    options = {"schedule": "@daily", "start_date": START, **given}
+    options.pop(without, None)
+    with pytest.raises(InvalidPipeline) as refused:
+        replay_dag(pipeline("s3://lake/small"), **options)
+    assert refused.value.message == message
+    assert step in refused.value.hint
+
+
 def test_pool_limits_the_stages() -> None:
     dag = dag_of(pool="spark")
     assert (dag.task_dict["stage"].pool, dag.task_dict["plan"].pool) == ("spark", "default_pool")

@@ -15,10 +15,11 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from support.canaries import error_text
 from support.small_lake import pipeline
 from tallystick.airflow.connections import settings_named
-from tallystick.airflow.run import dates_of, job_file, request_of, span_of, utc
+from tallystick.airflow.run import dates_of, request_of, span_of, utc
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import InvalidPipeline, InvalidRequest, SettingsError
 from tallystick.format.interval import Interval
+from tallystick.operations.job_file import job_file
 
 AT = datetime(2013, 1, 2, tzinfo=UTC)
 SMALL = pipeline("memory://runs")

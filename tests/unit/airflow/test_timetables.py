@@ -142,6 +142,21 @@ def test_a_text_that_is_no_cron_expression_is_refused_when_the_dag_is_parsed() -
         dag_of("every day")
 
 
+@pytest.mark.parametrize(
+    ("schedule", "step"),
+    [
+        ("@houly", "did you mean '@hourly'?"),
+        ("@Dayly", "did you mean '@daily'?"),
+        ("0 25 * * *", "use a cron expression like"),
+    ],
+)
+def test_a_misspelt_schedule_is_quoted_with_the_nearest_preset(schedule: str, step: str) -> None:
+    with pytest.raises(InvalidPipeline, match="is not a cron expression") as refused:
+        dag_of(schedule)
+    assert f"schedule={schedule!r}" in refused.value.message
+    assert step in refused.value.hint
+
+
 @pytest.mark.parametrize("schedule", [*SCHEDULES[:2], *SCHEDULES[3:5]], ids=repr)
 def test_schedule_is_stored_and_read_with_its_bounds(schedule: Any) -> None:
     dag = dag_of(schedule, end_date=LAST)

@@ -85,6 +85,19 @@ def test_an_unknown_type_is_refused_with_its_column_and_the_nearest_type(
     assert refused.value.hint == step
 
 
+@pytest.mark.parametrize("warehouse", ["s3://lake", "s3://lake/", "lake/small", "s3a://lake/small"])
+def test_a_warehouse_without_a_prefix_is_refused_when_it_is_declared(warehouse: str) -> None:
+    with pytest.raises(InvalidPipeline, match="warehouse: expected s3://bucket/prefix") as refused:
+        Pipeline(
+            name="small",
+            topics=["events"],
+            warehouse=warehouse,
+            job="jobs/small.py",
+            tables=[Table("events", columns=[Column("n", "long")])],
+        )
+    assert "use e.g. s3://lake/small" in refused.value.hint
+
+
 def test_a_value_that_is_no_column_is_refused() -> None:
     with pytest.raises(InvalidPipeline, match="table edits: expected a Column, found 'n'"):
         Table("edits", columns=["n"])  # type: ignore[list-item]
