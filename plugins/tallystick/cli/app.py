@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from tallystick.cli import topic
+from tallystick.cli import check, init, topic
 from tallystick.cli.errors import COUNTER_EXAMPLE, busy, exit_on_error, out, out_json
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(topic.app)
+app.command()(check.check)
+app.command()(init.init)
 
 
 def _add_groups_of_other_distributions() -> None:

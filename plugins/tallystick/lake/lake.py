@@ -224,21 +224,26 @@ class Lake:
         while True:
             snapshot = self.load()
             if snapshot is not None:
-                if snapshot.root.pipeline != pipeline:
-                    raise InvalidPipeline(
-                        f"{self.store.uri}: expected the lake of pipeline {pipeline!r}, found that of "
-                        f"{snapshot.root.pipeline!r}.",
-                        hint="give each pipeline a warehouse of its own, or restore the pipeline's name.",
-                    )
+                self.check_owner(snapshot, pipeline)
                 return snapshot
-            self._refuse_leftovers()
+            self.check_no_leftovers()
             self.prove()
             body = first_root(pipeline, self.runtime.uuid()).encode()
             outcome = tries.send(partial(self.store.create, keys.ROOT, body))
             if isinstance(outcome, Unknown):
                 tries.wait_or_raise(outcome.because)
 
-    def _refuse_leftovers(self) -> None:
+    def check_owner(self, snapshot: Snapshot, pipeline: str) -> None:
+        """Raise InvalidPipeline if the root belongs to another pipeline."""
+        if snapshot.root.pipeline != pipeline:
+            raise InvalidPipeline(
+                f"{self.store.uri}: expected the lake of pipeline {pipeline!r}, found that of "
+                f"{snapshot.root.pipeline!r}.",
+                hint="give each pipeline a warehouse of its own, or restore the pipeline's name.",
+            )
+
+    def check_no_leftovers(self) -> None:
+        """Raise RootVanished if the prefix has objects of a lake, but no root."""
         for prefix in (keys.LEDGER_PREFIX, keys.COMMITS_PREFIX, keys.TABLES_PREFIX):
             for listed in self.store.list(prefix):
                 if self.store.get(keys.ROOT) is not None:

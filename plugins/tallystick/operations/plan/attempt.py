@@ -13,11 +13,8 @@ from tallystick.errors import (
     InvalidRequest,
     LogDamaged,
     OutsideRetention,
-    SchemaChanged,
-    listed,
 )
 from tallystick.format import keys
-from tallystick.format.columns import DeclaredColumn, allocate
 from tallystick.format.interval import Interval, Request
 from tallystick.format.offsets import Position
 from tallystick.format.page import SERVED_MAX, Boundary, Committed, Entry, Granted, Totals
@@ -28,6 +25,7 @@ from tallystick.lake import Snapshot, Update
 from tallystick.operations.kafka_log import KafkaLog, TopicDescription
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
 from tallystick.operations.plan.request import PlannedInterval, PlanRequest, PlanResult, plan_result
+from tallystick.operations.plan.tables import planned_tables
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import AHEAD_MAX, SELECTING
 from tallystick.protocol import adoption, boundaries, planning
@@ -228,37 +226,7 @@ class PlanAttempt:
             )
 
     def _tables(self) -> dict[str, RootTable]:
-        tables = dict(self.root.tables)
-        for name, columns in self.plan_request.pipeline.written_columns().items():
-            known = tables.get(name)
-            rules = self.plan_request.pipeline.partition_by(name)
-            declared = [
-                DeclaredColumn(name=c.name, type=c.type, required=c.required) for c in columns
-            ]
-            if known is not None and known.partition_by != rules:
-                raise SchemaChanged(
-                    f"table {name}: expected partitioning by {listed(known.partition_by)} as in the lake, found "
-                    f"{listed(rules)} in the pipeline.",
-                    hint="declare the old partitioning, or write to a table of another name.",
-                )
-            try:
-                ids = allocate(
-                    known.columns if known else (),
-                    declared,
-                    has_rows=known is not None and known.metadata is not None,
-                )
-            except ValueError as error:
-                raise SchemaChanged(
-                    f"table {name}: {error}.",
-                    hint="never change a column's type; add a column as required=False, or under another name.",
-                ) from error
-            tables[name] = RootTable(
-                uuid=known.uuid if known else self.lake.runtime.uuid(),
-                metadata=known.metadata if known else None,
-                columns=ids,
-                partition_by=rules,
-            )
-        return tables
+        return planned_tables(self.root.tables, self.plan_request.pipeline, self.lake.runtime.uuid)
 
     def _outputs(self, decision: planning.PlanDecision) -> dict[str, str]:
         """Return the root's outputs and those that the pipeline declares.

@@ -1,0 +1,62 @@
+"""A finding of `tally check`: what was checked, the result, and the next step. A pure value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from tallystick.errors import RetryLater, TallystickError
+
+State = Literal["ok", "FAIL", "warning", "not checked"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The result of one check. `details` are lines below its text; `retry` is True if only a retry can answer it."""
+
+    check: str
+    state: State
+    text: str
+    hint: str | None = None
+    details: tuple[str, ...] = ()
+    kind: str | None = None
+    retry: bool = False
+
+
+def ok(check: str, text: str, *details: str) -> Finding:
+    """Return a finding without a problem."""
+    return Finding(check=check, state="ok", text=text, details=details)
+
+
+def failed(check: str, text: str, hint: str, *details: str) -> Finding:
+    """Return a problem that would make a run fail, or its result useless."""
+    return Finding(check=check, state="FAIL", text=text, hint=hint, details=details)
+
+
+def warning(check: str, text: str, hint: str, *details: str) -> Finding:
+    """Return something that a run accepts and that is probably a mistake."""
+    return Finding(check=check, state="warning", text=text, hint=hint, details=details)
+
+
+def not_checked(check: str, why: str) -> Finding:
+    """Return a check that was not made, and the reason."""
+    return Finding(check=check, state="not checked", text=why)
+
+
+def of_error(check: str, error: TallystickError, *details: str, where: str = "") -> Finding:
+    """Return the finding of an error, in the error's own words; `where` is put before them."""
+    return Finding(
+        check=check,
+        state="FAIL",
+        text=f"{where}{error.message}",
+        hint=error.hint,
+        details=details,
+        kind=error.kind,
+        retry=isinstance(error, RetryLater),
+    )
+
+
+def problems(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings that are problems."""
+    return [one for one in findings if one.state == "FAIL"]

@@ -1,0 +1,96 @@
+"""The findings on the warehouse: the bucket answers, the lake in it belongs to the pipeline, and takes its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tallystick.errors import SchemaChanged, TallystickError, listed
+from tallystick.format import keys
+from tallystick.format.root import RootTable
+from tallystick.lake import Lake
+from tallystick.operations.check.finding import (
+    Finding,
+    not_checked,
+    of_error,
+    ok,
+    problems,
+    warning,
+)
+from tallystick.operations.plan.tables import planned_table
+from tallystick.pipeline import Pipeline
+from tallystick.store.probe import prove_conditional_writes
+
+WAREHOUSE, WRITES, LAKE = "warehouse", "writes", "lake"
+
+
+def lake_findings(lake: Lake, pipeline: Pipeline, *, probe: bool) -> Iterator[Finding]:
+    """Yield the findings on the pipeline's lake. Only if `probe`, scratch objects are written, and deleted again.
+
+    Safe to repeat: the scratch objects have fresh keys, and no key of the lake is written.
+    """
+    try:
+        next(iter(lake.store.list("")), None)
+        snapshot = lake.load()
+        if snapshot is None:
+            lake.check_no_leftovers()
+    except TallystickError as error:
+        yield of_error(WAREHOUSE, error)
+        yield not_checked(WRITES, "the warehouse cannot be read")
+        yield not_checked(LAKE, "the warehouse cannot be read")
+        return
+    yield ok(WAREHOUSE, f"{lake.store.uri} can be read and listed")
+    yield _writes(lake, probe=probe)
+    if snapshot is None:
+        yield ok(LAKE, "new: nothing has been planned there yet")
+        return
+    try:
+        lake.check_owner(snapshot, pipeline.name)
+    except TallystickError as error:
+        yield of_error(LAKE, error)
+        return
+    found = list(_columns(lake, pipeline, snapshot.root.tables))
+    yield from found
+    if not problems(found):
+        yield ok(LAKE, f"version {snapshot.root.version} takes the declared columns")
+    gone = sorted(
+        {keys.kafka_topic(n) for n, t in snapshot.root.topics.items() if t.closed is None}
+        - {t.name for t in pipeline.inputs}
+    )
+    if gone:
+        yield Finding(
+            check=LAKE,
+            state="FAIL",
+            text=f"topic {gone[0]!r} is in the ledger and no longer in the pipeline",
+            hint="declare it again: a topic cannot be removed from a ledger.",
+            kind="invalid_pipeline",
+        )
+
+
+def _writes(lake: Lake, *, probe: bool) -> Finding:
+    if not probe:
+        return not_checked(WRITES, "writes nothing without --probe")
+    try:
+        proven = prove_conditional_writes(lake.store, scratch=keys.probe(lake.runtime.uuid()))
+    except TallystickError as error:
+        return of_error(WRITES, error)
+    left = f"; {proven.scratch} could not be deleted" if proven.scratch_left else ""
+    return ok(WRITES, f"conditional writes work{left}")
+
+
+def _columns(lake: Lake, pipeline: Pipeline, tables: Mapping[str, RootTable]) -> Iterator[Finding]:
+    """Yield what a plan would refuse of each table, and columns of the lake that are not declared any more."""
+    for name, columns in pipeline.written_columns().items():
+        known = tables.get(name)
+        try:
+            planned_table(known, pipeline, name, lake.runtime.uuid)
+        except SchemaChanged as error:
+            yield of_error(LAKE, error)
+            continue
+        declared = {column.name.lower() for column in columns}
+        left = [c.name for c in known.columns if c.name.lower() not in declared] if known else []
+        if left:
+            yield warning(
+                LAKE,
+                f"table {name}: {listed(left)} of the lake is not declared, so it is null in new rows",
+                "declare it again if the old readers need it; otherwise ignore this.",
+            )

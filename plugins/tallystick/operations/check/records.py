@@ -1,0 +1,165 @@
+"""The findings on a dry run: rows, dead letters with what would read them, columns that do not fit, event times."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+
+from tallystick.errors import listed
+from tallystick.operations.check.dry_run import DryRun, fields_of
+from tallystick.operations.check.finding import Finding, failed, of_error, ok, warning
+from tallystick.operations.sample.guess import fitting, object_of
+from tallystick.operations.sample.records import Sample
+from tallystick.pipeline import Column, Pipeline
+
+RECORDS, TRANSFORM, EVENT_TIME, FIELDS = "records", "transform", "event time", "fields"
+REASONS_SHOWN = 10
+NAMES_SHOWN = 8
+_KIND = re.compile(r"(\w+)(?:: field (.*?)(?: is required and \w+| occurs twice)?)?")
+
+
+def record_findings(
+    pipeline: Pipeline, samples: Sequence[Sample], run: DryRun, *, arrow: bool
+) -> Iterator[Finding]:
+    """Yield the findings of a dry run. `arrow`: False for a DataFrame job, which is not called."""
+    yield _decoded(pipeline, run, samples)
+    yield from _fields(pipeline, samples, run)
+    if run.problem is not None:
+        at = f"{run.problem_at}: " if run.problem_at else ""
+        yield of_error(TRANSFORM, run.problem, *_grid(run), where=at)
+    elif not arrow:
+        yield Finding(
+            check=TRANSFORM,
+            state="not checked",
+            text="a DataFrame job needs Spark: its records were decoded, its transform was not called",
+        )
+    elif run.records:
+        rows = ", ".join(f"{name} {count:,}" for name, count in run.rows.items())
+        yield ok(TRANSFORM, f"rows by table: {rows}")
+    yield from _event_times(run)
+
+
+def _decoded(pipeline: Pipeline, run: DryRun, samples: Sequence[Sample]) -> Finding:
+    total = run.records + run.dead
+    text = f"{total:,} read: {run.records:,} decoded, {run.dead:,} dead letters"
+    if not run.dead:
+        return ok(RECORDS, text)
+    ordered = sorted(run.reasons.items(), key=lambda item: -item[1].count)
+    lines = [f"{one.count:,}, e.g. {one.example}" for _, one in ordered[:REASONS_SHOWN]]
+    if len(ordered) > REASONS_SHOWN:
+        lines.append(f"and {len(ordered) - REASONS_SHOWN} more kinds of reasons")
+    steps = list(
+        dict.fromkeys(
+            step
+            for kind, _ in ordered[:REASONS_SHOWN]
+            if (step := _step(pipeline, kind, run, samples)) is not None
+        )
+    )
+    if run.schema_ids:
+        ids = listed(number for number, _ in run.schema_ids.most_common(3))
+        steps.insert(
+            0,
+            f"{run.schema_ids.total():,} values have Confluent's wire format (byte 0, then the id of a schema in the "
+            f"registry: {ids}): Avro, Protobuf or JSON with a schema. Json cannot read it: declare a Format whose "
+            "decoder is installed (docs/how-to/write-a-decoder.md).",
+        )
+    hint = " ".join(steps) or "check types, parse and source of the columns against the records."
+    if not run.records:
+        return failed(RECORDS, f"{text}: a run would have no row", hint, *lines)
+    return warning(RECORDS, text, hint, *lines)
+
+
+def _step(pipeline: Pipeline, kind: str, run: DryRun, samples: Sequence[Sample]) -> str | None:
+    """Return what to change so that the records of one kind of reason decode, if the values show it."""
+    match = _KIND.fullmatch(kind)
+    why, field = (match[1], match[2]) if match else ("", None)
+    column = _column_of(pipeline, field) if field else None
+    if column is None or field is None:
+        many = run.reasons[kind].count * 2 >= run.records + run.dead
+        if why in ("json", "utf8", "object") and not run.schema_ids and many:
+            return "The topic's values are not JSON objects: declare the Format that they have."
+        return None
+    if why in ("missing", "null"):
+        return f"If records may lack {field}, declare column {column.name!r} with required=False."
+    values = (value for sample in samples for value in sample.values())
+    given = [found.get(field) for value in values if (found := object_of(value)) is not None]
+    nested = sum(isinstance(value, dict | list) for value in given)
+    if nested:
+        return (
+            f"Nested values are not read yet: remove column {column.name!r}, or change the producer to write {field} as "
+            "a text or number at the top level."
+        )
+    better = fitting(field, given)
+    if better is None:
+        return f"No type reads all values of {field} in the sample: decide which records may be dead letters."
+    if (better.type, better.parse) == (column.type, column.parse):
+        return None
+    parse = f', parse="{better.parse}"' if better.parse else ""
+    return f'Column("{column.name}", "{better.type}"{parse}) reads the values of {field}.'
+
+
+def _column_of(pipeline: Pipeline, field: str) -> Column | None:
+    columns = (c for topic in pipeline.inputs for c in pipeline.decode_of(topic.name).columns)
+    return next((column for column in columns if column.field == field), None)
+
+
+def _fields(pipeline: Pipeline, samples: Sequence[Sample], run: DryRun) -> Iterator[Finding]:
+    """Yield a warning for optional columns whose field no record has, and the fields that no column reads."""
+    for topic in pipeline.inputs:
+        declared = pipeline.decode_of(topic.name)
+        if declared.name != "json":
+            continue
+        values = [v for s in samples if s.topic == topic.name for v in s.values()]
+        fields = fields_of(values)
+        if not fields:
+            continue
+        known = {column.field for column in declared.columns}
+        ignored = [name for name in fields if name not in known]
+        absent = [c for of, c in run.empty if of == topic.name and c.field not in fields]
+        for column in absent:
+            near = difflib.get_close_matches(column.field, ignored, 1)
+            yield warning(
+                FIELDS,
+                f"topic {topic.name}: no record has the field {column.field!r}, so column {column.name!r} is null in "
+                "every row",
+                f"did you mean source={near[0]!r}?"
+                if near
+                else "correct source=, or remove the column: only fields at the top level are read.",
+            )
+        if ignored:
+            more = f" and {len(ignored) - NAMES_SHOWN} more" if len(ignored) > NAMES_SHOWN else ""
+            yield ok(
+                FIELDS,
+                f"topic {topic.name}: not declared, so not read: {listed(ignored[:NAMES_SHOWN])}{more}",
+            )
+
+
+def _grid(run: DryRun) -> list[str]:
+    """Return the columns of both sides as lines; those that do not fit are marked."""
+    if not run.columns:
+        return []
+    heads = ("table", "column", "declared", "returned")
+    rows = [(p.table, p.column, p.declared or "-", p.returned or "-") for p in run.columns]
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(4)]
+    marks = ["" if pair.fits else "  <- differs" for pair in run.columns]
+    lines = ["  ".join(cell.ljust(w) for cell, w in zip(heads, widths, strict=True)).rstrip()]
+    for row, mark in zip(rows, marks, strict=True):
+        cells = "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))
+        lines.append(f"{cells}{mark}".rstrip())
+    return lines
+
+
+def _event_times(run: DryRun) -> Iterator[Finding]:
+    for one in run.times:
+        if one.days_apart * 2 <= one.compared or one.example is None:
+            yield ok(EVENT_TIME, f"column {one.column}: within a day of the records' timestamps")
+            continue
+        value, stamp = one.example
+        yield warning(
+            EVENT_TIME,
+            f"column {one.column}: {one.days_apart:,} of {one.compared:,} records are more than a day from their Kafka "
+            f"timestamp, e.g. {value} with timestamp {stamp}. Intervals are by Kafka's timestamp, not by a column",
+            "set the event time as the records' timestamp when they are produced; or choose start_date and end_date by "
+            "the timestamps.",
+        )
