@@ -117,10 +117,17 @@ def guess(values: Iterable[bytes | None]) -> Guess:
 def object_of(value: bytes | None) -> dict[str, Any] | None:
     """Return the fields of a value that is a JSON object, numbers as text; None for any other value."""
     try:
-        found = json.loads(value or b"", parse_int=_Number, parse_float=_Number)
+        found = json.loads(
+            value or b"", parse_int=_Number, parse_float=_Number, parse_constant=_no_constant
+        )
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _no_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which Python's parser takes and JSON does not have."""
+    raise ValueError(name)
 
 
 def fitting(name: str, values: Sequence[Any]) -> Column | None:
@@ -261,7 +268,7 @@ def _kind(value: Any) -> str:
 def safe_name(name: str, taken: Iterable[str]) -> str:
     """Return an allowed column name for a field: its own name if possible. `taken`: names in lower case."""
     used = set(taken)
-    base = re.sub(r"[^A-Za-z0-9_]+", "_", name).lstrip("_")[:120] or "field"
+    base = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")[:120] or "field"
     if base[0].isdigit():
         base = f"f_{base}"
     try:

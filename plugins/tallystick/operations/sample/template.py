@@ -125,9 +125,8 @@ def _text(value: str) -> str:
         return f'r"{value}"'
     escaped = value.encode("unicode_escape").decode() if not value.isprintable() else value
     escaped = escaped if escaped != value else value.replace("\\", "\\\\")
-    if '"' in escaped and "'" not in escaped:
-        return f"'{escaped}'"
-    return '"' + escaped.replace('"', '\\"') + '"'
+    quote = "'" if escaped.count('"') > escaped.count("'") else '"'
+    return quote + escaped.replace(quote, f"\\{quote}") + quote
 
 
 def _column(one: GuessedColumn) -> Iterator[str]:
