@@ -66,9 +66,11 @@ def check(
             finding = next(checks, None)
         if finding is None:
             break
-        found.append(finding)
         if not as_json:
+            if found and finding.pipeline is not None and found[-1].pipeline != finding.pipeline:
+                out(f"\npipeline {finding.pipeline}")
             out(text(finding))
+        found.append(finding)
     if as_json:
         out_json(form(file, found))
     else:
@@ -137,6 +139,7 @@ def form(file: Path, found: Sequence[Finding]) -> dict[str, Any]:
         "not_checked": states.count("not checked"),
         "findings": [
             {
+                "pipeline": one.pipeline,
                 "check": one.check,
                 "state": one.state,
                 "text": one.text,

@@ -8,9 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
-from tallystick.cli.loading import Loaded, LoadedJob, load_dag_file, load_job, shown_path
+from tallystick.cli.loading import (
+    Loaded,
+    LoadedJob,
+    as_a_program,
+    load_dag_file,
+    load_job,
+    shown_path,
+)
 from tallystick.cli.waiting import LIMIT_S
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
@@ -68,15 +76,13 @@ def check_file(
         pipelines = _pipelines(loaded)
         for pipeline in pipelines:
             own = [dag for dag in dags if dag.pipeline is pipeline]
-            yield from _of_schedule(loaded, pipeline, own)
             root = own[0].job_root if own else str(file.resolve().parent.parent)
-            yield from check_pipeline(
-                pipeline,
-                root,
-                options,
-                first=min((dag.first for dag in own), default=None),
-                samples=samples,
-            )
+            first = min((dag.first for dag in own), default=None)
+            for finding in chain(
+                _of_schedule(loaded, pipeline, own),
+                check_pipeline(pipeline, root, options, first=first, samples=samples),
+            ):
+                yield replace(finding, pipeline=pipeline.name)
 
 
 def _of_loading(loaded: Loaded, file: Path) -> Iterator[Finding]:
@@ -239,13 +245,11 @@ def _dry_run(
         )
         return
     arrow = job is not None and job.kind == "arrow"
+    path = Path(job_root) / pipeline.job
     try:
-        run = dry_run(
-            pipeline,
-            samples,
-            job.transform if job is not None and arrow else None,
-            job_file=str(Path(job_root) / pipeline.job),
-        )
+        with as_a_program(path):
+            transform = job.transform if job is not None and arrow else None
+            run = dry_run(pipeline, samples, transform, job_file=str(path))
     except TallystickError as error:
         yield of_error(RECORDS, error)
         return

@@ -56,12 +56,17 @@ def load_dag_file(file: Path) -> Loaded:
         raise InvalidRequest(
             f"{file} is not a Python file.", hint="name the file that declares the pipeline."
         )
-    if importlib.util.find_spec("airflow") is None:
+    if not airflow_is_installed():
         import tallystick.airflow
 
         with _replaced(tallystick.airflow, replay_dag=_no_dag, gc_dag=_no_dag):
             return _load(file, airflow=False)
     return _load(file, airflow=True)
+
+
+def airflow_is_installed() -> bool:
+    """Return True if this Python has Airflow, without importing it."""
+    return importlib.util.find_spec("airflow") is not None
 
 
 def _no_dag(*args: object, **kwargs: object) -> None:
@@ -73,7 +78,7 @@ def _load(file: Path, *, airflow: bool) -> Loaded:
     module.__file__ = str(file)
     # Dataclasses and pickles of the file look up their module there.
     sys.modules[module.__name__] = module
-    with _as_a_program(file):
+    with as_a_program(file):
         try:
             exec(compile(file.read_bytes(), str(file), "exec", dont_inherit=True), vars(module))
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's own code, which may raise any error
@@ -102,7 +107,7 @@ def load_job(file: Path) -> LoadedJob:
     with (
         _replaced(tallystick.spark, run=arrow, run_dataframe=dataframe),
         _replaced(sys, argv=[str(file)]),
-        _as_a_program(file),
+        as_a_program(file),
     ):
         try:
             runpy.run_path(str(file), run_name="__main__")
@@ -120,7 +125,7 @@ def load_job(file: Path) -> LoadedJob:
 
 
 @contextmanager
-def _as_a_program(file: Path) -> Iterator[None]:
+def as_a_program(file: Path) -> Iterator[None]:
     """Put the file's folder on Python's path, and move what it prints to standard error, without warnings."""
     sys.path.insert(0, str(file.resolve().parent))
     try:

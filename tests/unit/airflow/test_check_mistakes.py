@@ -15,6 +15,7 @@ import pytest
 from typer.testing import Result
 
 from tallystick import Column, Json, Pipeline, Table, Topic
+from tallystick.cli import loading
 from tallystick.lake import Lake, Update
 from tallystick.operations.plan.tables import planned_tables
 from tallystick.runtime import system_runtime
@@ -573,6 +574,45 @@ def test_what_is_no_python_file_or_no_sample_is_refused(tmp_path: Path) -> None:
     result = tally("check", str(dag), "--offline", "--sample", "other=/none")
     assert result.exit_code == 77
     assert "--sample: expected a file of one of the topics wikiticker" in flat(result.stderr)
+
+
+def test_several_pipelines_of_a_file_are_checked_each(tmp_path: Path) -> None:
+    second = (
+        'other = Pipeline(name="other", topics=["wikiticker"], warehouse="WAREHOUSE-2", '
+        'job="spark_jobs/none.py", tables=[Table("t", columns=COLUMNS)])\n'
+        "dag = replay_dag("
+    )
+    result = run_check(tmp_path, Mistake(dag=[("dag = replay_dag(", second)], check="", text=""))
+    assert "declares wiki, other" in result.stdout
+    _, head, rest = result.stdout.partition("\npipeline other\n")
+    assert head
+    assert [part.split(" the ")[0] for part in findings(rest) if part.startswith("FAIL")] == [
+        "FAIL schedule",
+        "FAIL job",
+    ]
+    assert result.stdout.count("pipeline wiki\n") == 1
+
+
+def test_without_airflow_all_but_the_schedule_is_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "airflow_is_installed", lambda: False)
+    result = run_check(tmp_path, Mistake(dag=[("@hourly", "@houly")], check="", text=""))
+    assert result.exit_code == 0
+    assert "not checked schedule Airflow is not installed" in flat(result.stdout)
+    assert "rows by table: edits 4, per_page 1" in result.stdout
+
+
+def test_what_the_job_prints_is_not_in_the_answer(tmp_path: Path) -> None:
+    loud = Mistake(
+        dag=[("dag = replay_dag(", "print('declared')\ndag = replay_dag(")],
+        job=[("    edits = records", "    print('called')\n    edits = records")],
+        check="",
+        text="",
+    )
+    result = run_check(tmp_path, loud, "--json")
+    assert json.loads(result.stdout)["ok"]
+    assert "declared\ncalled\n" in result.stderr
 
 
 def test_a_job_is_stopped_where_it_would_start_spark(tmp_path: Path) -> None:

@@ -13,7 +13,10 @@ State = Literal["ok", "FAIL", "warning", "not checked"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """The result of one check. `details` are lines below its text; `retry` is True if only a retry can answer it."""
+    """The result of one check. `details` are lines below its text; `retry` is True if only a retry can answer it.
+
+    `pipeline`: the pipeline that it is about; None for the file.
+    """
 
     check: str
     state: State
@@ -22,6 +25,7 @@ class Finding:
     details: tuple[str, ...] = ()
     kind: str | None = None
     retry: bool = False
+    pipeline: str | None = None
 
 
 def ok(check: str, text: str, *details: str) -> Finding:
