@@ -35,6 +35,10 @@ USER = "admin"
 LOCAL_MASTER = "local[2,4]"
 # These keys sign logins and the tokens of tasks. The components need them, a shell does not.
 _SIGNING = ("AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET")
+# At INFO, it logs three lines every two seconds about its search for changed files.
+_QUIET = ("airflow.dag_processing.manager=WARNING",)
+# At INFO, `airflow dags trigger -o json` prints a line on standard output in front of its JSON.
+_QUIET_IN_SHELLS = ("airflow.serialization.definitions.dag=WARNING",)
 # Each component with its name in Airflow's health response. The api-server has none, because it sends the response.
 COMPONENTS = {"api-server": None, "scheduler": "scheduler", "dag-processor": "dag_processor"}
 _MIGRATE_S = 240.0
@@ -115,7 +119,10 @@ class AirflowStack:
 
     def shell_environment(self) -> dict[str, str]:
         """Return the variables with which `airflow` in a shell uses this Airflow, in addition to the shell's own."""
-        return {name: v for name, v in self._settings().items() if name not in _SIGNING}
+        settings = {name: v for name, v in self._settings().items() if name not in _SIGNING}
+        return settings | {
+            "AIRFLOW__LOGGING__NAMESPACE_LEVELS": " ".join(_QUIET + _QUIET_IN_SHELLS)
+        }
 
     def start(self) -> None:
         """Migrate the database, start all components and wait until each has sent a heartbeat.
@@ -266,8 +273,7 @@ class AirflowStack:
             "logging": {
                 "base_log_folder": str(self.state_dir / "logs"),
                 "colored_console_log": "False",
-                # At INFO, it logs three lines every two seconds about its search for changed files.
-                "namespace_levels": "airflow.dag_processing.manager=WARNING",
+                "namespace_levels": " ".join(_QUIET),
             },
             # A changed file is parsed at the next check, after 1 to 2 s. An unchanged file is parsed every 30 s at most.
             "dag_processor": {

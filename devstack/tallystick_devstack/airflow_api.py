@@ -60,6 +60,12 @@ class AirflowApi:
         """Return the runs of a DAG, oldest first. `filters` are Airflow's query parameters."""
         return self._pages(f"{_dag(dag_id)}/dagRuns", "dag_runs", order_by="run_after", **filters)
 
+    def latest_run(self, dag_id: str) -> Json | None:
+        """Return the latest run of a DAG (by `run_after`), or None if it has none."""
+        query = urlencode({"limit": 1, "order_by": "-run_after"})
+        found = self.call("GET", f"{_dag(dag_id)}/dagRuns?{query}")["dag_runs"]
+        return found[0] if found else None
+
     def run(self, dag_id: str, run_id: str) -> Json:
         """Return one run."""
         return self.call("GET", _run(dag_id, run_id))
@@ -111,9 +117,10 @@ class AirflowApi:
         """Return the current task instance of a task."""
         return self.call("GET", _task(dag_id, run_id, task_id))
 
-    def tries(self, dag_id: str, run_id: str, task_id: str) -> list[Json]:
+    def tries(self, dag_id: str, run_id: str, task_id: str, *, map_index: int = -1) -> list[Json]:
         """Return every try of a task, in order."""
-        answer = self.call("GET", f"{_task(dag_id, run_id, task_id)}/tries")
+        index = "" if map_index < 0 else f"/{map_index}"
+        answer = self.call("GET", f"{_task(dag_id, run_id, task_id)}{index}/tries")
         return sorted(answer["task_instances"], key=lambda attempt: int(attempt["try_number"]))
 
     def clear_tasks(
@@ -146,17 +153,20 @@ class AirflowApi:
         )
         return self.call("GET", address)["value"]
 
+    def log_events(
+        self, dag_id: str, run_id: str, task_id: str, try_number: int, *, map_index: int = -1
+    ) -> list[Json | str]:
+        """Return the events of one try's log: objects with `event`, `level` and more, or plain lines."""
+        query = urlencode({"full_content": "true", "map_index": map_index})
+        answer = self.call("GET", f"{_task(dag_id, run_id, task_id)}/logs/{try_number}?{query}")
+        content: str | list[Json | str] = answer["content"]
+        return [*content.splitlines()] if isinstance(content, str) else content
+
     def log(self, dag_id: str, run_id: str, task_id: str, try_number: int) -> str:
         """Return the log of one try as text, one event per line."""
-        answer = self.call(
-            "GET", f"{_task(dag_id, run_id, task_id)}/logs/{try_number}?full_content=true"
-        )
-        content = answer["content"]
-        if isinstance(content, str):
-            return content
         return "\n".join(
             str(line.get("event", line)) if isinstance(line, dict) else str(line)
-            for line in content
+            for line in self.log_events(dag_id, run_id, task_id, try_number)
         )
 
     # Backfills

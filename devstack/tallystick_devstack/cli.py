@@ -8,71 +8,44 @@ import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tallystick.cli.errors import ACTION_REQUIRED, exit_on_error, note, out, out_json
-from tallystick.errors import SettingsError
+from tallystick_devstack import which_stack
+from tallystick_devstack.commands import topic
+from tallystick_devstack.commands.logs import logs
+from tallystick_devstack.commands.produce import produce
+from tallystick_devstack.commands.ui import ui
+from tallystick_devstack.which_stack import STATE_DIR_ENV, StateDir, choose, project_dir
 
 if TYPE_CHECKING:
     from tallystick_devstack.info import StackInfo
 
-STATE_DIR = ".tally"
-STATE_DIR_ENV = "TALLYSTICK_STATE_DIR"
 # Variables of a shell that would direct clients to another server or to other keys than the stack's.
 FOREIGN = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL")
+# Airflow prints warnings on standard output, in front of the JSON that a program reads.
+SILENCED = (
+    "ignore:Could not import graphviz:UserWarning",
+    "ignore:GitWildMatchPattern:DeprecationWarning",
+)
 
 app = typer.Typer(
     name="local",
-    help="Start, stop and show the embedded stack.",
+    help="Start, stop, show and use the embedded stack.",
     no_args_is_help=True,
     rich_markup_mode=None,
-)
-StateDir = typer.Option(
-    None,
-    "--state-dir",
-    envvar=STATE_DIR_ENV,
-    help="Folder of the stack's state (default: .tally of the project).",
 )
 Project = typer.Option(
     None,
     "--project",
     help="Folder with dags/ and plugins/ (default: the project of the state's last stack; at first the parent of the "
-    "state folder).",
+    "state folder, or the current folder's project).",
     exists=True,
     file_okay=False,
 )
 AsJson = typer.Option(False, "--json", help="Print JSON.")
-
-
-def default_state_dir() -> Path:
-    """Return the state folder: TALLYSTICK_STATE_DIR if it is set, else .tally in the project of the current folder."""
-    named = os.environ.get(STATE_DIR_ENV)
-    if named:
-        return Path(named)
-    return project_dir(Path.cwd()) / STATE_DIR
-
-
-def project_dir(start: Path) -> Path:
-    """Return the nearest folder upwards that has a stack's state or DAG files, or `start` if there is none."""
-    for folder in (start, *start.parents):
-        if (folder / STATE_DIR).is_dir() or (folder / "dags").is_dir():
-            return folder
-    return start
-
-
-def stack_module() -> ModuleType:
-    """Import tallystick_devstack.stack. Raises SettingsError if a module that it needs is not installed."""
-    try:
-        from tallystick_devstack import stack
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"the embedded stack needs the module {error.name}, which is not installed.",
-            hint="install it with: pip install tallystick-devstack.",
-        ) from error
-    return stack
 
 
 @app.command()
@@ -91,10 +64,10 @@ def up(
     as_json: bool = AsJson,
 ) -> None:
     """Start the stack and wait until every part responds. An earlier state is used again, with its project."""
-    stack = stack_module()
-    folder = state_dir or default_state_dir()
+    stack = which_stack.stack_module()
+    folder = choose(state_dir).folder
     chosen = project or _project_of(stack.status(folder), folder)
-    note(f"DAGs and jobs: {chosen} (--project names another folder)")
+    note(f"DAGs and jobs: {chosen} (--project names another folder){_without_dags(chosen)}")
     info = stack.up(
         folder,
         project_dir=chosen,
@@ -106,18 +79,33 @@ def up(
 
 
 def _project_of(before: StackInfo | None, folder: Path) -> Path:
-    """Return the project of a state. If it was used before, it keeps its project, so that a Clear runs the same code."""
+    """Return the project of a state. If it was used before, it keeps its project, so that a Clear runs the same code.
+
+    A new state has the project that contains it; if there are no DAG files, the one of the current folder.
+    """
     if before is not None and before.project_dir and Path(before.project_dir, "dags").is_dir():
         return Path(before.project_dir)
-    return project_dir(folder.resolve().parent)
+    found = project_dir(folder.resolve().parent)
+    current = project_dir(Path.cwd())
+    return current if _without_dags(found) and not _without_dags(current) else found
+
+
+def _without_dags(project: Path | str) -> str:
+    """Return a remark if a project has no folder dags/; else an empty text."""
+    if Path(project, "dags").is_dir():
+        return ""
+    return (
+        "\nThere is no dags/ in that folder, so this Airflow has no DAGs. Next: create dags/ there, or run `tally local "
+        "down`, then `tally local up --project FOLDER`."
+    )
 
 
 @app.command()
 @exit_on_error
 def down(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
     """Stop the stack and all processes that it started. Its state is kept."""
-    stack = stack_module()
-    folder = state_dir or default_state_dir()
+    stack = which_stack.stack_module()
+    folder = choose(state_dir).folder
     ran = stack.down(folder)
     if as_json:
         out_json({"state_dir": str(folder), "stopped": ran})
@@ -129,8 +117,8 @@ def down(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
 @exit_on_error
 def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
     """Show the parts with their state and address; exit code 77 if one is dead. Passwords are in its stack.json."""
-    stack = stack_module()
-    folder = state_dir or default_state_dir()
+    stack = which_stack.stack_module()
+    folder = choose(state_dir).folder
     info = stack.status(folder)
     _print_status(info, folder, as_json=as_json)
     if info is not None and (info.broken or info.state == "killed"):
@@ -147,15 +135,27 @@ def status(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
 @exit_on_error
 def env(state_dir: Path | None = StateDir, as_json: bool = AsJson) -> None:
     """Print the variables that a shell needs to use the running stack: eval "$(tally local env)"."""
-    stack = stack_module()
-    folder = state_dir or default_state_dir()
-    info = stack.status(folder)
-    if info is None or not info.running:
-        raise SettingsError(f"no stack runs in {folder}.", hint="start it with `tally local up`.")
+    chosen = choose(state_dir)
+    info = which_stack.running_stack(chosen)
+    variables = shell_variables(info.environment(), chosen.folder)
     if as_json:
-        out_json({"state_dir": str(folder), "variables": info.environment()})
+        out_json({"state_dir": str(chosen.folder), "variables": variables})
     else:
-        out(shell_lines(info.environment()))
+        out(shell_lines(variables))
+
+
+def shell_variables(stack: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the variables of a shell: the stack's, its state folder, and filters for warnings that Airflow would print.
+
+    The filters that the shell has remain.
+    """
+    before = os.environ.get("PYTHONWARNINGS", "")
+    filters = [one for one in before.split(",") if one and one not in SILENCED]
+    return {
+        **stack,
+        STATE_DIR_ENV: str(folder),
+        "PYTHONWARNINGS": ",".join((*filters, *SILENCED)),
+    }
 
 
 def shell_lines(variables: Mapping[str, str]) -> str:
@@ -166,6 +166,12 @@ def shell_lines(variables: Mapping[str, str]) -> str:
     if shutil.which("airflow") != str(programs / "airflow"):
         lines.append(f'export PATH={shlex.quote(str(programs))}:"$PATH"')
     return "\n".join(lines)
+
+
+app.add_typer(topic.app)
+app.command()(produce)
+app.command()(logs)
+app.command()(ui)
 
 
 def _print_status(info: StackInfo | None, folder: Path, *, as_json: bool) -> None:
@@ -183,7 +189,7 @@ def _print_status(info: StackInfo | None, folder: Path, *, as_json: bool) -> Non
     ]
     out(f"The stack of {folder} is {info.state}.")
     if info.project_dir:
-        out(f"DAGs and jobs: {info.project_dir}")
+        out(f"DAGs and jobs: {info.project_dir}{_without_dags(info.project_dir)}")
     out(grid(("part", "state", "address"), rows))
     if _airflow_url(info) is not None:
         out(

@@ -13,11 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from examples.demo.flights import PARTITIONS, Batch, Flight
 from tallystick.errors import KafkaUnavailable
+from tallystick_devstack.topics import FOREVER, RETENTION, Topics
 
 TIMEOUT_S = 60.0
 _POLL_EVERY = 5_000
@@ -42,17 +41,12 @@ SENT_SCHEMA = pa.schema(
 
 
 def create_topic(kafka: Mapping[str, str], topic: str) -> None:
-    """Create the topic; raises KafkaUnavailable, also if the topic exists already.
+    """Create the topic. Retention is off: 2013's timestamps would be deleted within minutes.
 
     `kafka`, here and below: librdkafka's settings for the broker, with user and password if it requires them.
-    Retention is off: 2013's timestamps would be deleted within minutes.
+    Not safe to repeat: a topic that exists is refused (InvalidRequest).
     """
-    admin = AdminClient({**kafka, "log_level": _LOG_LEVEL})
-    new = NewTopic(topic, PARTITIONS, 1, config={"retention.ms": "-1"})
-    try:
-        admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-    except KafkaException as error:
-        raise _unavailable(kafka, str(error)) from error
+    Topics(kafka).create(topic, partitions=PARTITIONS, config={RETENTION: FOREVER})
 
 
 def produce(

@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from examples.demo.flights import Flight, read_flights
 from tallystick.errors import KafkaUnavailable
+from tallystick_devstack.topics import FOREVER, RETENTION, Topics
 
 End = Literal["plain", "committed", "aborted", "open"]
 TIMEOUT_S = 60.0
@@ -51,17 +50,12 @@ class Batch:
 
 
 def create_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> None:
-    """Create a topic without retention, because the examples' records are of 2013; raises KafkaUnavailable.
+    """Create a topic without retention, because the examples' records are of 2013.
 
     `kafka`, here and below: librdkafka's settings for the broker, with user and password if it requires them.
-    Not safe to repeat: a topic that exists is refused, because it may contain the records of another run.
+    Not safe to repeat: a topic that exists is refused (InvalidRequest): it may contain the records of another run.
     """
-    admin = AdminClient({**kafka, "log_level": _LOG_LEVEL})
-    new = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
-    try:
-        admin.create_topics([new], operation_timeout=TIMEOUT_S)[topic].result(TIMEOUT_S)
-    except KafkaException as error:
-        raise _unavailable(kafka, topic, str(error)) from error
+    Topics(kafka).create(topic, partitions=partitions, config={RETENTION: FOREVER})
 
 
 def produce(kafka: Mapping[str, str], topic: str, batches: Iterable[Batch], *, sent: Path) -> int:

@@ -12,7 +12,7 @@ from examples.counts.check import apply, consume
 from examples.runner.produce import Batch, Record, create_topic, produce
 from support.brokers import TestBroker
 from support.output_publisher import output
-from tallystick.errors import KafkaUnavailable
+from tallystick.errors import InvalidRequest
 from tallystick_devstack.process import wait_until
 from unit.outputs.publications import SCOPE, publication
 
@@ -78,7 +78,7 @@ def test_the_file_of_sent_records_equals_what_a_consumer_reads(
     }
     assert len(expected) == 10
     assert committed(broker, topic) == expected
-    with pytest.raises(KafkaUnavailable, match="already exists"):
+    with pytest.raises(InvalidRequest, match="found one that exists"):
         create_topic({"bootstrap.servers": broker.bootstrap}, topic, partitions=PARTITIONS)
 
 
