@@ -24,6 +24,7 @@
         ├── ReportRejected        the staged files do not match their report, or are missing
         ├── OutputRefused         an output cannot take these rows as they are, or its content is in doubt
         ├── StoreRefused          the store does not honour conditional writes
+        ├── NothingPlanned        no run has planned anything in this lake yet, or its URI is wrong
         ├── RootVanished          the root existed and is gone
         └── Corrupt               an object cannot be read as what it claims to be
 
@@ -48,6 +49,7 @@ __all__ = [
     "KafkaUnavailable",
     "LogDamaged",
     "NotYet",
+    "NothingPlanned",
     "OutcomeUnknown",
     "OutputBusy",
     "OutputRefused",
@@ -248,6 +250,12 @@ class StoreRefused(ActionRequired):
     """The store does not honour conditional writes, so no update would be safe."""
 
     kind = "store_refused"
+
+
+class NothingPlanned(ActionRequired):
+    """Nothing has been planned in this lake yet: its prefix contains no object of a lake."""
+
+    kind = "nothing_planned"
 
 
 class RootVanished(ActionRequired):

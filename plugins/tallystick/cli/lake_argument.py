@@ -34,7 +34,7 @@ def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
     store = open_store(named, answers_within_s=None if writes else limit_s)
     watched = WatchedStore(store, notice_s=min(NOTICE_S, limit_s / 3))
     # If nothing is written, the store does not need the check of conditional writes.
-    return Lake(watched, system_runtime(), proven=not writes)
+    return Lake(watched, system_runtime(), proven=not writes, begun=False)
 
 
 def _endpoint() -> str | None:

@@ -56,6 +56,7 @@ def read_object(lake: Lake, key: str) -> Any:
         )
     found = lake.store.get(key)
     if found is None:
+        lake.load_existing()  # raises if there is no lake: then the key is not what is wrong
         raise InvalidRequest(
             f"{lake.where(key)} does not exist.",
             hint="check the key; `tally status --json` and `tally log --json` name plans, reports and records.",

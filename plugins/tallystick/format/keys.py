@@ -33,6 +33,16 @@ SCRATCH_PREFIX = "scratch/"
 CALLS_PREFIX = "calls/"
 PROBE_PREFIX = ".probe/"
 ROOM_PREFIX = f"{PROBE_PREFIX}room-"
+LAKE_PREFIXES = (
+    LEDGER_PREFIX,
+    COMMITS_PREFIX,
+    PLANS_PREFIX,
+    ATTEMPTS_PREFIX,
+    TABLES_PREFIX,
+    SCRATCH_PREFIX,
+    CALLS_PREFIX,
+)
+"""The prefixes of all objects of a lake other than its root. Scratch objects of a probe belong to no lake."""
 
 PlanId = NewType("PlanId", str)
 """The uuid of a plan: 32 hexadecimal digits, the last part of its key."""

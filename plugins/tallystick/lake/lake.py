@@ -15,8 +15,10 @@ from tallystick.errors import (
     Corrupt,
     InvalidPipeline,
     InvalidRequest,
+    NothingPlanned,
     ReportRejected,
     RootVanished,
+    SettingsError,
     SwapContended,
 )
 from tallystick.format import keys
@@ -44,7 +46,11 @@ OVERTAKEN_MAX = 5
 
 
 class Lake:
-    """A lake root in a store. `proven`: skip the probe of conditional writes, e.g. if the caller has made it."""
+    """A lake root in a store. `proven`: skip the probe of conditional writes, e.g. if the caller has made it.
+
+    `begun`: False if the first run may not have planned yet, as for a command. Then a prefix without any object of a lake
+    raises NothingPlanned, and not RootVanished.
+    """
 
     def __init__(
         self,
@@ -52,12 +58,14 @@ class Lake:
         runtime: Runtime,
         *,
         proven: bool = False,
+        begun: bool = True,
         page_bytes_max: int = PAGE_BYTES_MAX,
     ) -> None:
         self.store = store
         self.runtime = runtime
         self.page_bytes_max = page_bytes_max
         self._proven = proven
+        self._begun = begun
         self._pages: dict[keys.PageKey, Page] = {}
 
     # ------------------------------------------------------------ reading
@@ -67,6 +75,7 @@ class Lake:
         found = self.store.get(keys.ROOT)
         if found is None:
             return None
+        self._begun = True
         root = Root.decode(found.body, where=self.where(keys.ROOT))
         named = {ref.key for ref in root.pages}
         self._pages = {key: page for key, page in self._pages.items() if key in named}
@@ -74,15 +83,33 @@ class Lake:
         return Snapshot(root=root, etag=found.etag, record_key=record_key, lake=self)
 
     def load_existing(self) -> Snapshot:
-        """Read the root of a lake that exists; raises RootVanished if there is no root."""
+        """Read the root of a lake that exists; raises RootVanished, or NothingPlanned (see `begun`), if there is none."""
         snapshot = self.load()
         if snapshot is None:
+            if not self._begun and self._is_empty():
+                raise NothingPlanned(
+                    f"nothing has been planned at {self.store.uri} yet.",
+                    hint="unpause the pipeline's DAG (`airflow dags unpause DAG`) or trigger it: its first run begins "
+                    "the lake. If it has run, check the lake's URI and AWS_ENDPOINT_URL_S3.",
+                )
             raise RootVanished(
                 f"{self.where(keys.ROOT)} does not exist.",
                 hint="check the lake's URI and AWS_ENDPOINT_URL_S3. If the object was deleted, restore it from a "
                 "bucket version: no other object records which rows are committed.",
             )
         return snapshot
+
+    def _is_empty(self) -> bool:
+        """Return True if the prefix has no object that a lake consists of. A probe's scratch is not one.
+
+        Return False if the store does not permit listings: then nothing is known.
+        """
+        try:
+            return not any(
+                next(iter(self.store.list(prefix)), None) for prefix in keys.LAKE_PREFIXES
+            )
+        except SettingsError:
+            return False
 
     def read(self, question: Callable[[Snapshot], T]) -> T:
         """Return `question(snapshot)`, answered from exactly one root.

@@ -28,12 +28,13 @@ def read_snapshot(lake: str, *, as_of: int | None = None) -> LakeSnapshot:
     """Return the metadata URIs of the tables of the lake with the URI `lake` (`s3://bucket/prefix`); nothing is written.
 
     `as_of`: a version of the root. The result is the last commit at or before it, with the version of that commit. If it
-    is None, the current root is read. Settings are those of boto3 and TALLYSTICK_S3_*. Raises RootVanished if there is no
-    root. Raises InvalidRequest if the version does not exist yet, has no commit before it, or was collected by gc. Raises
-    InvalidPipeline if the URI is not allowed, and Corrupt, SettingsError, StoreUnavailable.
+    is None, the current root is read. Settings are those of boto3 and TALLYSTICK_S3_*. Raises NothingPlanned if no
+    run has planned anything in this lake yet, RootVanished if its root is gone. Raises InvalidRequest if the version does
+    not exist yet, has no commit before it, or was collected by gc. Raises InvalidPipeline if the URI is not allowed, and
+    Corrupt, SettingsError, StoreUnavailable.
     """
     found = read_tables(
-        Lake(open_store(lake), system_runtime(), proven=True), count=False, as_of=as_of
+        Lake(open_store(lake), system_runtime(), proven=True, begun=False), count=False, as_of=as_of
     )
     return LakeSnapshot(
         lake=found.uri,

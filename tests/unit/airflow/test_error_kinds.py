@@ -38,6 +38,7 @@ from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import CONTENDED_S, Lake, Snapshot, Update
 from tallystick.operations.commit import commit
 from tallystick.operations.plan import PlanRequest, plan
+from tallystick.operations.read_snapshot import read_snapshot
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.stage import to_stage
 from tallystick.outputs.files import HIDDEN, FileOutput, Folder
@@ -365,6 +366,11 @@ CASES: dict[str, Case] = {
             "expected 'refused: changed', found 'applied'",
         ),
         hint="Amazon S3",
+    ),
+    "nothing_planned": Case(
+        run=lambda _: read_snapshot("memory://no-run-yet"),
+        message=("nothing has been planned at memory://no-run-yet yet.",),
+        hint="unpause the pipeline's DAG",
     ),
     "root_vanished": Case(
         run=vanished,

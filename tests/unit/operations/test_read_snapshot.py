@@ -8,7 +8,7 @@ import re
 import pytest
 
 from support.small_lake import SmallLake, days, good_lake
-from tallystick.errors import InvalidPipeline, InvalidRequest, RootVanished
+from tallystick.errors import InvalidPipeline, InvalidRequest, NothingPlanned, RootVanished
 from tallystick.format import keys
 from tallystick.operations.read_snapshot import read_snapshot
 from tallystick.store.open import open_store
@@ -58,8 +58,16 @@ def test_a_version_without_rows_is_refused(small: SmallLake, version: int) -> No
         read_snapshot(small.store.uri, as_of=version)
 
 
-def test_a_missing_lake_is_refused_with_its_uri() -> None:
-    with pytest.raises(RootVanished, match=r"memory://nothing-here/root\.json"):
+def test_a_lake_without_any_run_is_refused_with_its_uri() -> None:
+    with pytest.raises(NothingPlanned, match="planned at memory://nothing-here yet"):
         read_snapshot("memory://nothing-here")
     with pytest.raises(InvalidPipeline, match="file:///tmp"):
         read_snapshot("file:///tmp")
+
+
+def test_a_lake_whose_root_is_gone_has_vanished(small: SmallLake) -> None:
+    small.store.delete([keys.ROOT])
+    with pytest.raises(
+        RootVanished, match=re.escape(f"{small.store.uri}/root.json does not exist")
+    ):
+        read_snapshot(small.store.uri)
