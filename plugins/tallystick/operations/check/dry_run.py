@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.engine.combine import combined
-from tallystick.engine.reasons import Reason, counted
+from tallystick.engine.reasons import ReasonCount, counted
 from tallystick.engine.task import read_split
 from tallystick.engine.transform import JobTransform, fits, written_schema
 from tallystick.errors import InvalidPipeline, TallystickError
@@ -55,7 +55,7 @@ class DryRun:
     records: int = 0
     dead: int = 0
     rows: dict[str, int] = field(default_factory=dict)
-    reasons: Mapping[str, Reason] = field(default_factory=dict)
+    reasons: Mapping[str, ReasonCount] = field(default_factory=dict)
     schema_ids: Counter[int] = field(default_factory=Counter)
     empty: tuple[tuple[str, Column], ...] = ()
     times: tuple[EventTimes, ...] = ()

@@ -12,11 +12,13 @@ from tallystick.operations.check.finding import Finding, failed, of_error, ok, w
 from tallystick.operations.sample.guess import fitting, object_of
 from tallystick.operations.sample.records import Sample
 from tallystick.pipeline import Column, Pipeline
+from tallystick.pipeline.dead_letters import exceeded
 
 RECORDS, TRANSFORM, EVENT_TIME, FIELDS = "records", "transform", "event time", "fields"
 REASONS_SHOWN = 10
 NAMES_SHOWN = 8
-_KIND = re.compile(r"(\w+)(?:: field (.*?)(?: is required and \w+| occurs twice)?)?")
+# As `reasons.named` builds it.
+_KIND = re.compile(r"(\w+)(?:: field (.*))?", re.DOTALL)
 
 
 def record_findings(
@@ -67,6 +69,9 @@ def _decoded(pipeline: Pipeline, run: DryRun, samples: Sequence[Sample]) -> Find
     hint = " ".join(steps) or "check types, parse and source of the columns against the records."
     if not run.records:
         return failed(RECORDS, f"{text}: a run would have no row", hint, *lines)
+    limit = exceeded(pipeline.max_dead_letters, records=run.records, dead=run.dead)
+    if limit is not None:
+        return failed(RECORDS, f"{text}: expected {limit} (max_dead_letters)", hint, *lines)
     return warning(RECORDS, text, hint, *lines)
 
 
