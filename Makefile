@@ -115,6 +115,10 @@ bench-publish-memory: setup ## memory of publishing, by the number of rows and k
 bench-starvation: setup ## how long a commit takes while a publisher works off 10,000 intervals
 	$(RUN)/python tests/bench/bench_starvation.py
 
+.PHONY: bench-hourly
+bench-hourly: setup ## time and CPU seconds of 24 hourly runs of small intervals on a stack of its own (5 minutes)
+	$(RUN)/python tests/bench/bench_hourly.py
+
 .PHONY: bench-memory
 bench-memory: setup ## memory of one read, by the size of its range
 	$(RUN)/python tests/bench/bench_memory.py

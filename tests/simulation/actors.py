@@ -6,8 +6,9 @@ Each is a process of its own (a greenlet) that runs tallystick's own code and re
 from __future__ import annotations
 
 import functools
+import itertools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -45,7 +46,8 @@ from tallystick.operations.commit import commit
 from tallystick.operations.gc import Collection, collect
 from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, RunParams
-from tallystick.operations.stage import to_stage
+from tallystick.operations.stage import still_granted, to_stage
+from tallystick.operations.stage_together import OtherPlans, StageTogether
 from tallystick.pipeline import Pipeline
 
 TASKS = ("plan", "stage", "commit")
@@ -71,6 +73,10 @@ class Run:
     accept_loss: bool = False
     error: TallystickError | None = None
     pipeline: Pipeline = PIPELINE
+    # The runs whose stage tasks share their attempts with this run, by name; empty if each stages its own plans only.
+    together: Mapping[str, Run] = field(default_factory=dict)
+    fresh: bool = True
+    used: int = 0
 
     def ready(self) -> bool:
         """Return whether the scheduler would start the run."""
@@ -80,12 +86,13 @@ class Run:
         """Clear the run as the Clear button does: a new clear number, and the tasks from `task` on run again."""
         self.clear_number += 1
         self.task = min(task, self.task)
-        self.done, self.actor, self.error = False, None, None
+        self.done, self.actor, self.error, self.fresh = False, None, None, True
 
     def recreate(self) -> None:
         """Recreate the run as after a new metadata database: the same run id, no result, and clears that count from 0."""
         self.clear_number, self.task = 0, 0
         self.results.clear()
+        self.fresh = True
         self.done, self.actor, self.error = False, None, None
 
     @property
@@ -171,7 +178,46 @@ class Run:
         plan_keys = [p.plan for p in planned.intervals if not p.committed]
         fingerprint = fingerprint_of(code)
         todo = to_stage(lake, plan_keys, fingerprint=fingerprint)
-        return [(p.key, stage_one(lake, store, self.log, p, self.sim.uuid())) for p in todo.plans]
+        if not self.together:
+            return [
+                (p.key, stage_one(lake, store, self.log, p, self.sim.uuid())) for p in todo.plans
+            ]
+        return self._stage_together(lake, store, todo.plans)
+
+    def _stage_together(
+        self, lake: Lake, store: SimulatedStore, plans: Sequence[Plan]
+    ) -> list[tuple[str, str]]:
+        """Stage as a stage task and its driver that share attempts with other runs."""
+        attempt = self.sim.uuid()
+        fresh, self.fresh = self.fresh, False
+        shared = StageTogether(
+            lake=lake,
+            request=Request(dag="d", run=self.name, clear=self.clear_number),
+            attempt=attempt,
+            fresh=fresh,
+            is_running=lambda request: self.together[request.run].stages,
+            note=self.sim.trace.append,
+        )
+        reports: dict[str, str] = dict(shared.reports(plans))
+        self.used += len(reports)
+        rest = [p for p in plans if p.key not in reports]
+        others = OtherPlans(lake=lake, own=rest, attempt=attempt, plans_max=2)
+        claimed = list(others.claim_more())
+        reports |= {p.key: stage_one(lake, store, self.log, p, attempt) for p in rest}
+        # The driver: the claimed plans, and then what is granted by now.
+        try:
+            for other in itertools.chain(claimed, others.claim_more()):
+                if still_granted(lake, other.key) is not None:
+                    key = keys.claimed_report(other.key, attempt)
+                    stage_one(lake, store, self.log, other, attempt, report_key=key)
+        except TallystickError as error:
+            self.sim.trace.append(f"   {self.name} stages no further plan of another run: {error}")
+        return list(reports.items())
+
+    @property
+    def stages(self) -> bool:
+        """True if Airflow shows the run's stage task as running. After the faults, no run waits for another."""
+        return self.sim.faults and self.actor is not None and self.task == 1
 
     def _commit(self, code: int) -> list[Any]:
         lake, store = self._lake()
@@ -189,9 +235,18 @@ def fingerprint_of(code: int) -> str:
 
 
 def stage_one(
-    lake: Lake, store: SimulatedStore, log: SimulatedLog, todo: Plan, attempt: str
+    lake: Lake,
+    store: SimulatedStore,
+    log: SimulatedLog,
+    todo: Plan,
+    attempt: str,
+    *,
+    report_key: keys.ReportKey | None = None,
 ) -> str:
-    """Stage a plan without Spark: write one file per table that lists its offsets, then the real report."""
+    """Stage a plan without Spark: write one file per table that lists its offsets, then the real report.
+
+    `report_key`: the key of the report, if it is announced by a claim.
+    """
     for t in todo.topics:
         if any(not r.readable.empty for r in t.ranges) and t.topic_id != log.topic_id:
             raise IdentityChanged(f"{log.topic_id}, not {t.topic_id}.", hint="adopt it.")
@@ -223,7 +278,8 @@ def stage_one(
         for p, r in enumerate(t.ranges)
     )
     report = Report(
-        key=keys.report(todo.interval.start, todo.interval.end, attempt, lake.runtime.uuid()),
+        key=report_key
+        or keys.report(todo.interval.start, todo.interval.end, attempt, lake.runtime.uuid()),
         plan=todo.key,
         plan_sha256=todo.sha256,
         fingerprint=todo.fingerprint,

@@ -22,6 +22,7 @@ from simulation.actors import TASKS, Adopter, Collector, Run
 from simulation.environment import SimulatedLog, Simulation, ViolationError, at, span
 from simulation.oracle import Oracle
 from tallystick.format import keys
+from tallystick.format.claim import Claim
 from tallystick.format.page import Page
 from tallystick.format.plan import Plan
 from tallystick.format.record import Record
@@ -66,8 +67,24 @@ class Schedule:
         self.ends: dict[str, dict[int, int]] = {}
         # Its own random generator: the schedules of seeds without it do not change.
         self.new_databases = 1 if random.Random(f"database {self.seed}").random() < 0.25 else 0
+        self._share_attempts(random.Random(f"together {self.seed}"))
         self.triggered = 0
         self.steps = 0
+
+    def _share_attempts(self, rng: random.Random) -> None:
+        """Let the runs of some schedules share attempts; of most of these, each run has a past hour with records."""
+        if rng.random() >= 0.3:
+            return
+        by_name = {run.name: run for run in self.runs}
+        apart = rng.random() < 0.7
+        for number, run in enumerate(self.runs):
+            run.together = by_name
+            if apart:
+                run.hours = (number, number + 1)
+        if apart:
+            self.sim.hour = LAST_HOUR
+            self.log.records[0] = [(hour, True) for hour in range(LAST_HOUR)]
+            self.log.stable[0] = LAST_HOUR
 
     def _spawn(self, number: int) -> Run:
         rng = self.rng
@@ -352,13 +369,14 @@ class Findings:
     schedules: int = 0
     steps: int = 0
     commits: int = 0
+    reports_used: int = 0
     violations: list[tuple[int, str]] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
 
 
 def _cache_decoding() -> None:
     """Parse equal bytes once: values are frozen, and 20,000 schedules read the same pages many times."""
-    for stored in (Root, Page, Plan, Report, Record):
+    for stored in (Root, Page, Plan, Claim, Report, Record):
         if not hasattr(stored.decode, "cache_clear"):
             cached = functools.lru_cache(maxsize=2048)(stored.decode)
             setattr(stored, "decode", staticmethod(cached))  # noqa: B010 - mypy refuses the assignment
@@ -375,6 +393,7 @@ def explore(first_seed: int, schedules: int, *, stop_after: int = 1) -> Findings
         broken = schedule.run()
         findings.schedules += 1
         findings.steps += schedule.steps
+        findings.reports_used += sum(run.used for run in schedule.runs)
         findings.commits += sum(1 for body in schedule.sim.landed if b'"record":"commits/' in body)
         if broken:
             findings.violations.append((seed, broken))

@@ -36,6 +36,8 @@ def test_no_schedule_breaks_the_promise(number: int) -> None:
     assert findings.schedules == PER_RANGE
     # An explorer without commits would prove nothing.
     assert findings.commits > findings.schedules
+    # Nor would it prove anything about reports of other runs' attempts if none was used.
+    assert findings.reports_used > 20
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

@@ -56,6 +56,16 @@ def test_arguments_name_plans_and_an_attempt() -> None:
     assert [str(p) for p in found.plans] == [PLAN, other]
     assert (found.plans[0].lake_uri, found.plans[0].key) == ("s3://lake/flights", KEY)
     assert found.attempt == "try-1"
+    assert (found.others, found.others_max) == ((), 0)
+
+
+def test_arguments_name_the_plans_of_other_runs_apart() -> None:
+    other = PLAN.replace("a" * 32, "b" * 32)
+    argv = ["--plan", PLAN, "--attempt", "try-1", "--other", other, "--others-max", "3"]
+    found = parse_arguments(argv)
+    assert [str(p) for p in found.plans] == [PLAN]
+    assert [str(p) for p in found.others] == [other]
+    assert found.others_max == 3
 
 
 @pytest.mark.parametrize(
@@ -79,6 +89,9 @@ def test_arguments_name_plans_and_an_attempt() -> None:
         ],
         ["--plan", PLAN, "--attempt", "1", "--conf", "x"],
         ["--plan", PLAN, "--att", "1"],
+        ["--plan", PLAN, "--attempt", "1", "--other", PLAN],
+        ["--plan", PLAN, "--attempt", "1", "--other", PLAN.replace("lake", "sea")],
+        ["--plan", PLAN, "--attempt", "1", "--others-max", "many"],
     ],
 )
 def test_other_arguments_are_refused(argv: list[str]) -> None:

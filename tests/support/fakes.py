@@ -219,12 +219,13 @@ def stage(
     plan_key: str,
     *,
     attempt: str = "attempt-1",
+    report_key: keys.ReportKey | None = None,
     keep: Callable[[FakeRecord], bool] = lambda _: True,
 ) -> str:
     """Stage a plan as a Spark job would, with one task per partition, and return the key of its report.
 
     The transform returns the columns of the same name, for the records for which `keep` is true; an aggregating table
-    sums, per key, the columns that a record's value has.
+    sums, per key, the columns that a record's value has. `report_key`: the key of the report, if a claim announced it.
     """
     plan = lake.plan(plan_key)
     assert plan is not None
@@ -254,7 +255,8 @@ def stage(
             )
     files = _write(lake, plan, pipeline, rows, attempt)
     report = Report(
-        key=keys.report(plan.interval.start, plan.interval.end, attempt, lake.runtime.uuid()),
+        key=report_key
+        or keys.report(plan.interval.start, plan.interval.end, attempt, lake.runtime.uuid()),
         plan=plan.key,
         plan_sha256=plan.sha256,
         fingerprint=plan.fingerprint,

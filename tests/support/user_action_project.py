@@ -57,6 +57,7 @@ def pipeline(name, topic, lake=None, added=(), outputs=()):
     )
 
 
+# By default each run starts Spark for itself, as soon as a slot is free: most scenarios hold or count its starts.
 def dag(of, schedule=None, first=1, last=1, dag_id=None, conf=None, **settings):
     return replay_dag(
         of,
@@ -68,7 +69,7 @@ def dag(of, schedule=None, first=1, last=1, dag_id=None, conf=None, **settings):
         retry_delay=timedelta(seconds=1),
         spark_binary=str(HERE / "spark-submit"),
         spark_conf=conf,
-        **settings,
+        **{"stage_together": 1, "max_active_stages": None, **settings},
     )
 
 
@@ -90,6 +91,9 @@ twin = dag(pipeline("shared", "short"), "@daily", dag_id="shared_twin")
 stranger = dag(pipeline("stranger", "short", lake="shared"))
 # Its buttons are pressed in a browser. Only day 1 has records: later days are committed without Spark.
 buttons = dag(pipeline("buttons", "short"), "@daily")
+together = dag(
+    pipeline("together", "january"), "@daily", 6, 6, stage_together=8, max_active_stages=1
+)
 before, during, running, by_hand = (
     dag(pipeline(name, "january")) for name in ("before", "during", "running", "by_hand")
 )
@@ -163,6 +167,7 @@ NAMES = (
     "by_hand",
     "buttons",
     "declared",
+    "together",
 )
 
 Row = tuple[int, int, int]

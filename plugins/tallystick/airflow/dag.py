@@ -35,7 +35,11 @@ from tallystick.pipeline import Pipeline
 RETRIES = 3
 RETRY_DELAY = timedelta(minutes=1)
 RETRY_DELAY_MAX = timedelta(minutes=15)
-MAX_ACTIVE_RUNS = 4
+# Of these runs, at most MAX_ACTIVE_STAGES start Spark at the same time.
+MAX_ACTIVE_RUNS = 16
+STAGE_TOGETHER = 12
+MAX_ACTIVE_STAGES = 2
+MAX_ACTIVE_COMMITS = 3
 _DATES = ", e.g. `2013-01-04` or `2013-01-04T06:00:00+00:00`; without an offset it is UTC."
 
 
@@ -56,6 +60,8 @@ def replay_dag(
     retries: int = RETRIES,
     retry_delay: timedelta = RETRY_DELAY,
     max_active_runs: int = MAX_ACTIVE_RUNS,
+    stage_together: int = STAGE_TOGETHER,
+    max_active_stages: int | None = MAX_ACTIVE_STAGES,
     pool: str | None = None,
     tags: Iterable[str] = ("tallystick",),
     is_paused_upon_creation: bool | None = None,
@@ -72,11 +78,23 @@ def replay_dag(
     Backfills may begin before `start_date` regardless of it.
     `job_root`: the folder that `Pipeline.job` is relative to; by default the parent of the DAG file's folder.
     `spark_conf`: Spark options, each on the allow-list.
-    `pool`: limits how many stage tasks run at once, over schedules and backfills (Airflow's max_active_runs does not
-    limit backfills).
+    `stage_together`: how many small intervals one spark-submit stages at most, also those of other runs that are waiting
+    for their stage task; each run still commits its own. If it is 1, each run starts Spark for itself.
+    `max_active_stages`: how many stage tasks of the DAG run at once, over schedules and backfills (Airflow's
+    max_active_runs does not limit backfills); None: no limit.
+    `pool`: the same limit for stage tasks of several DAGs.
     Raises InvalidPipeline if a date has no zone, if the schedule's intervals contain no time, if `default_args` contains
-    one of the dates, and if a Spark option is not allowed.
+    one of the dates, if `stage_together` or `max_active_stages` is less than 1, and if a Spark option is not allowed.
     """
+    for name, limit in (
+        ("stage_together", stage_together),
+        ("max_active_stages", max_active_stages),
+    ):
+        if limit is not None and limit < 1:
+            raise InvalidPipeline(
+                f"{name}: expected at least 1, found {limit}.",
+                hint=f"use {name}=1 for one at a time, or leave it out.",
+            )
     for name, at in (("start_date", start_date), ("end_date", end_date)):
         if at is not None and at.tzinfo is None:
             raise InvalidPipeline(
@@ -136,6 +154,8 @@ def replay_dag(
         spark_conf=spark_conf,
         spark_conn_id=spark_conn_id,
         spark_binary=spark_binary,
+        stage_together=stage_together,
+        max_active_tis_per_dag=max_active_stages,
         dag=dag,
         doc_md=_STAGE_DOC,
         **pooled,
@@ -144,8 +164,9 @@ def replay_dag(
         task_id=COMMIT,
         pipeline=pipeline,
         asset=asset_of(pipeline),
-        # Each swap of the root makes concurrent commits start again: one at a time, over all runs and backfills.
-        max_active_tis_per_dag=1,
+        # Each swap of the root makes concurrent commits start again: only a few at a time, over all runs and backfills.
+        # Most of a small commit's time is the start of its process, in which it disturbs no other.
+        max_active_tis_per_dag=MAX_ACTIVE_COMMITS,
         dag=dag,
         doc_md=_COMMIT_DOC,
     )

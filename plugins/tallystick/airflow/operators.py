@@ -37,6 +37,7 @@ from tallystick.airflow.outcome import airflow_errors, raise_reported_error, rea
 from tallystick.airflow.run import params_and_dates, request_of, span_of, utc
 from tallystick.airflow.run_summary import Covered, Own
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
+from tallystick.airflow.together import is_first_try, is_running
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import Corrupt, InvalidRequest, NotYet, TallystickError
 from tallystick.format import keys
@@ -49,6 +50,7 @@ from tallystick.operations.job_file import job_file
 from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.stage import still_granted, to_stage
+from tallystick.operations.stage_together import OtherPlans, StageTogether
 from tallystick.pipeline import Pipeline
 from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
@@ -180,7 +182,8 @@ class StageOperator(SparkSubmitOperator):
     """The operator that stages all plans of the run with one spark-submit, or starts none if nothing is left to stage.
 
     Each try is an attempt with a prefix of its own, and ends with this task. The files that it stages are not visible
-    before the commit.
+    before the commit. `stage_together`: how many plans one spark-submit stages at most, if some are of other runs of the
+    DAG; the stage tasks of those runs then start none. If it is 1, each run starts its own.
     """
 
     template_fields: Sequence[str] = ()
@@ -195,6 +198,7 @@ class StageOperator(SparkSubmitOperator):
         spark_conf: Mapping[str, str] | None = None,
         spark_conn_id: str = "spark_default",
         spark_binary: str | None = None,
+        stage_together: int = 1,
         **kwargs: Any,
     ) -> None:
         # durable=False: if it were True, a cleared task could find its earlier job "already completed" and do nothing.
@@ -202,6 +206,7 @@ class StageOperator(SparkSubmitOperator):
         self.pipeline = pipeline
         self.job_root = job_root
         self.spark_conf = check_conf(spark_conf or {})
+        self.stage_together = stage_together
         self.linked: str | None = None
 
     # The provider's execute returns nothing; this one returns the XCom that `commit` reads.
@@ -227,10 +232,48 @@ class StageOperator(SparkSubmitOperator):
                 self.log.info("nothing to stage: no Spark is started")
                 return []
             _same_plans(lake, left.plans, planned)
-            staged = self._submit(lake, job, left.plans, attempt=context["ti"].id.hex)
+            staged = self._stage(lake, job, left.plans, context)
         self.linked = next((lake.where(s["report"]) for s in staged if s["report"]), None)
         self.log.info("staged %d plan(s) in %.1f s", len(staged), time.monotonic() - started)
         return staged
+
+    def _stage(
+        self, lake: Lake, job: Path, plans: Sequence[Plan], context: Any
+    ) -> list[dict[str, Any]]:
+        """Stage the plans, together with other runs if that is switched on. Safe to repeat: see `execute`."""
+        ti = context["ti"]
+        attempt = ti.id.hex
+        if self.stage_together < 2:
+            return self._submit(lake, job, plans, attempt=attempt)
+        together = StageTogether(
+            lake=lake,
+            request=request_of(context["dag_run"]),
+            attempt=attempt,
+            fresh=is_first_try(ti, self.retries or 0),
+            is_running=is_running(ti, self.task_id),
+            note=self._note,
+        )
+        reports = together.reports(plans)
+        staged: list[dict[str, Any]] = [{"plan": p, "report": r} for p, r in reports.items()]
+        if rest := [plan for plan in plans if plan.key not in reports]:
+            others = self._claim_others(lake, rest, attempt)
+            staged += self._submit(lake, job, rest, attempt=attempt, others=others)
+        return staged
+
+    def _claim_others(self, lake: Lake, own: Sequence[Plan], attempt: str) -> list[Plan]:
+        """Claim plans of other runs for this attempt, fewer if the lake cannot be read. Safe to repeat: as `claim`."""
+        others = OtherPlans(
+            lake=lake, own=own, attempt=attempt, plans_max=self.stage_together - len(own)
+        )
+        try:
+            for plan in others.claim_more():
+                self._note(f"also stages {plan.interval} of {plan.request}")
+        except TallystickError as error:
+            self._note(f"searches no further for plans of other runs: {error}")
+        return others.claimed
+
+    def _note(self, line: str) -> None:
+        log_lines(self.log.info, [line])
 
     def _log_committed(self, lake: Lake, plan_key: keys.PlanKey, deployed: str) -> None:
         log_lines(self.log.info, [f"{plan_key} is committed already"])
@@ -243,7 +286,13 @@ class StageOperator(SparkSubmitOperator):
             log_lines(self.log.warning, changed)
 
     def _submit(
-        self, lake: Lake, job: Path, plans: Sequence[Plan], *, attempt: str
+        self,
+        lake: Lake,
+        job: Path,
+        plans: Sequence[Plan],
+        *,
+        attempt: str,
+        others: Sequence[Plan] = (),
     ) -> list[dict[str, Any]]:
         with TemporaryDirectory(prefix="tallystick-") as private:  # mode 0700
             result = Path(private) / "result.json"
@@ -255,7 +304,10 @@ class StageOperator(SparkSubmitOperator):
                 conn_id=self._conn_id,
                 spark_binary=self._spark_binary,
                 name=f"tallystick-{self.pipeline.name}",
-                application_args=_arguments(lake, plans, attempt),
+                application_args=[
+                    *_arguments(lake, plans, attempt),
+                    *_other_arguments(lake, others, self.stage_together - len(plans)),
+                ],
             )
             self._hook = hook
             self.log.info("attempt %s", attempt)
@@ -263,7 +315,10 @@ class StageOperator(SparkSubmitOperator):
                 hook.submit(str(job))
             except JobDied as error:
                 raise_reported_error(result)
-                raise (error.error or error) from None
+                if not result.is_file():
+                    raise (error.error or error) from None
+                # The driver died later, while it staged plans of other runs: they stage them again.
+                log_lines(self.log.warning, [f"this run's plans are staged, but {error}"])
             return read_result(result, plans)
 
     def on_kill(self) -> None:
@@ -277,6 +332,15 @@ def _arguments(lake: Lake, plans: Sequence[Plan], attempt: str) -> list[str]:
     for one in plans:
         arguments += ["--plan", f"{lake.where(one.key)}@{one.sha256}"]
     return [*arguments, "--attempt", keys.check_attempt(attempt)]
+
+
+def _other_arguments(lake: Lake, others: Sequence[Plan], others_max: int) -> list[str]:
+    if others_max < 1:
+        return []
+    arguments: list[str] = []
+    for one in others:
+        arguments += ["--other", f"{lake.where(one.key)}@{one.sha256}"]
+    return [*arguments, "--others-max", str(others_max)]
 
 
 def _same_plans(lake: Lake, plans: Sequence[Plan], planned: Sequence[Mapping[str, Any]]) -> None:

@@ -19,6 +19,7 @@ _NAMES: dict[Kind, str] = {
     "metadata": "table metadata",
     "page": "ledger pages",
     "plan": "plans",
+    "claim": "claims",
     "report": "reports",
     "record": "commit records",
     "scratch": "scratch",

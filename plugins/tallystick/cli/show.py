@@ -8,6 +8,7 @@ from typing import Any
 
 from tallystick.errors import InvalidRequest
 from tallystick.format import keys
+from tallystick.format.claim import Claim
 from tallystick.format.page import Page
 from tallystick.format.plan import Plan
 from tallystick.format.record import Record
@@ -17,6 +18,7 @@ from tallystick.lake import Lake
 
 _PARSERS: Mapping[str, Callable[..., Any]] = {
     keys.PLANS_PREFIX: Plan.decode,
+    keys.CLAIMS_PREFIX: Claim.decode,
     keys.ATTEMPTS_PREFIX: Report.decode,
     keys.COMMITS_PREFIX: Record.decode,
     keys.LEDGER_PREFIX: Page.decode,

@@ -4,6 +4,7 @@
     ledger/<uuid>.json
     commits/<version, 12 digits>-<uuid>.json
     plans/<interval>/<uuid>.json
+    claims/<interval>/<plan uuid>.json
     attempts/<interval>/<attempt>-<uuid>.json
     tables/<table>/metadata/...
     tables/<table>/data/<interval>/<plan uuid>/<attempt>/<task>-<uuid>.parquet
@@ -27,6 +28,7 @@ ROOT = "root.json"
 LEDGER_PREFIX = "ledger/"
 COMMITS_PREFIX = "commits/"
 PLANS_PREFIX = "plans/"
+CLAIMS_PREFIX = "claims/"
 ATTEMPTS_PREFIX = "attempts/"
 TABLES_PREFIX = "tables/"
 SCRATCH_PREFIX = "scratch/"
@@ -48,6 +50,8 @@ PlanId = NewType("PlanId", str)
 """The uuid of a plan: 32 hexadecimal digits, the last part of its key."""
 PlanKey = NewType("PlanKey", str)
 """A key of the form `plans/<interval>/<plan id>.json`."""
+ClaimKey = NewType("ClaimKey", str)
+"""A key of the form `claims/<interval>/<plan id>.json`."""
 ReportKey = NewType("ReportKey", str)
 """A key of the form `attempts/<interval>/<attempt>-<uuid>.json`."""
 RecordKey = NewType("RecordKey", str)
@@ -65,6 +69,7 @@ _PAGE = re.compile(r"ledger/[0-9a-f]{32}\.json")
 _RECORD = re.compile(r"commits/(\d{12})-[0-9a-f]{32}\.json")
 _INTERVAL_PART = r"\d{8}T\d{9}Z-\d{8}T\d{9}Z"
 _PLAN = re.compile(rf"plans/({_INTERVAL_PART})/([0-9a-f]{{32}})\.json")
+_CLAIM = re.compile(rf"claims/({_INTERVAL_PART})/([0-9a-f]{{32}})\.json")
 _REPORT = re.compile(
     rf"attempts/({_INTERVAL_PART})/([0-9a-zA-Z][0-9a-zA-Z_-]{{0,63}})-[0-9a-f]{{32}}\.json"
 )
@@ -99,6 +104,7 @@ Kind = Literal[
     "page",
     "record",
     "plan",
+    "claim",
     "report",
     "metadata",
     "data file",
@@ -114,6 +120,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("page", _PAGE),
     ("record", _RECORD),
     ("plan", _PLAN),
+    ("claim", _CLAIM),
     ("report", _REPORT),
     ("call", _CALLS),
     ("call", _CALL),
@@ -221,6 +228,18 @@ def record(version: int, uuid: str) -> RecordKey:
 def plan(start: datetime, end: datetime, uuid: str) -> PlanKey:
     """Build the key of a plan."""
     return PlanKey(f"{PLANS_PREFIX}{interval_part(start, end)}/{_uuid(uuid)}.json")
+
+
+def claim(plan_key: str) -> ClaimKey:
+    """Build the key of a plan's claim."""
+    interval, uuid = plan_parts(plan_key)
+    return ClaimKey(f"{CLAIMS_PREFIX}{interval}/{uuid}.json")
+
+
+def claimed_report(plan_key: str, attempt: str) -> ReportKey:
+    """Build the key of the report of an attempt that stages the plan of another run, which finds it by this key."""
+    interval, uuid = plan_parts(plan_key)
+    return ReportKey(f"{ATTEMPTS_PREFIX}{interval}/{check_attempt(attempt)}-{uuid}.json")
 
 
 def report(start: datetime, end: datetime, attempt: str, uuid: str) -> ReportKey:
@@ -431,11 +450,13 @@ def kind(key: str) -> Kind:
 
 
 def interval_of(key: str) -> tuple[str, str | None]:
-    """Return (interval part, plan uuid) of a plan, report, data file or scratch key; a report's key names no plan.
+    """Return (interval part, plan uuid) of the key of a plan, claim, report, data file or scratch object.
 
+    The uuid of a report's key is None: it names no plan.
     Raises ValueError for any other key.
     """
-    for pattern, part, uuid in ((_PLAN, 1, 2), (_DATA, 2, 3), (_SCRATCH, 1, 2), (_REPORT, 1, None)):
+    patterns = ((_PLAN, 1, 2), (_CLAIM, 1, 2), (_DATA, 2, 3), (_SCRATCH, 1, 2), (_REPORT, 1, None))
+    for pattern, part, uuid in patterns:
         if found := pattern.fullmatch(key):
             return found[part], None if uuid is None else found[uuid]
     raise ValueError(f"expected the key of an interval's object, found {key!r}")

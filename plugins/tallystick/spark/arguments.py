@@ -28,10 +28,15 @@ class PlanRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """The arguments of a job file."""
+    """The arguments of a job file. `others`: plans of other runs, which this attempt has claimed.
+
+    `others_max`: how many plans of other runs the attempt stages at most, including `others`.
+    """
 
     plans: tuple[PlanRef, ...]
     attempt: str
+    others: tuple[PlanRef, ...] = ()
+    others_max: int = 0
 
 
 class _Parser(argparse.ArgumentParser):
@@ -40,16 +45,29 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse_arguments(argv: Sequence[str]) -> Arguments:
-    """Parse `--plan <lake URI>/plans/...json@<sha256>` (once or more) and `--attempt <id>`; raises InvalidRequest."""
+    """Parse the arguments; raises InvalidRequest.
+
+    They are `--plan <lake URI>/plans/...json@<sha256>` (once or more) and `--attempt <id>`, and optionally `--other` with
+    the same value as `--plan`, and `--others-max <number>`.
+    """
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--plan", action="append", required=True, dest="plans")
     parser.add_argument("--attempt", required=True)
+    parser.add_argument("--other", action="append", default=[], dest="others")
+    parser.add_argument("--others-max", type=int, default=0)
     found = parser.parse_args(argv)
     plans = tuple(parse_plan_ref(text) for text in found.plans)
-    if len({p.key for p in plans}) != len(plans) or len({p.lake_uri for p in plans}) != 1:
+    others = tuple(parse_plan_ref(text) for text in found.others)
+    named = (*plans, *others)
+    if len({p.key for p in named}) != len(named) or len({p.lake_uri for p in named}) != 1:
         raise _invalid("expected different plans of one lake")
     try:
-        return Arguments(plans=plans, attempt=keys.check_attempt(found.attempt))
+        return Arguments(
+            plans=plans,
+            attempt=keys.check_attempt(found.attempt),
+            others=others,
+            others_max=found.others_max,
+        )
     except ValueError as error:
         raise _invalid(str(error)) from error
 

@@ -1,5 +1,7 @@
 """Runs the driver of a job: checks the arguments and plans, stages each plan, writes its report, reports the outcome.
 
+After the plans of its own run, it may stage small plans of other runs (`tallystick.spark.together`).
+
 Nothing here makes rows visible: the commit checks a report before it uses it. If a driver was declared dead but still
 runs, it can only leave files and a report under its own attempt.
 """
@@ -12,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +31,7 @@ from tallystick.operations.stage import still_granted
 from tallystick.pipeline import DEAD_LETTERS
 from tallystick.runtime import system_runtime
 from tallystick.runtime.version import VERSION
-from tallystick.spark.arguments import Arguments, PlanRef, parse_arguments
+from tallystick.spark.arguments import PlanRef, parse_arguments
 from tallystick.spark.outcome import (
     RESULT_FILE_ENV,
     StagedPlan,
@@ -39,6 +42,7 @@ from tallystick.spark.outcome import (
 )
 from tallystick.spark.session import stage_session, stop_session
 from tallystick.spark.stage import Order, Target, pipeline_of, stage_splits
+from tallystick.spark.together import stage_others
 from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")
@@ -80,8 +84,13 @@ def run_job(
     result_file = environ.get(RESULT_FILE_ENV)
     try:
         arguments = parse_arguments(argv)
-        staged = _stage_all(transform, arguments, job.read_bytes(), environ, staging)
+        lake = Lake(open_store(arguments.plans[0].lake_uri), system_runtime(), proven=True)
+        driver = _Driver(lake, transform, arguments.attempt, job.read_bytes(), environ, staging)
+        staged = driver.stage_all(arguments.plans)
+        # The result is complete: if this process dies while it stages plans of other runs, its own run is not affected.
         write_results(result_file, staged)
+        if arguments.others_max:
+            stage_others(lake, arguments, driver.stage_other)
     except TallystickError as error:
         log.error("not staged: %s", error)
         write_error(result_file, error)
@@ -96,40 +105,64 @@ def run_job(
     return 0
 
 
-def _stage_all(
-    transform: Callable[..., Any],
-    arguments: Arguments,
-    job_source: bytes,
-    environ: Mapping[str, str],
-    staging: Staging,
-) -> list[StagedPlan]:
-    lake = Lake(open_store(arguments.plans[0].lake_uri), system_runtime(), proven=True)
-    log.info(
-        "tallystick %s, attempt %s, %d plan(s)",
-        VERSION,
-        arguments.attempt,
-        len(arguments.plans),
-    )
-    staged = []
-    # Check all plans before the first is staged: if the job has changed, none of the run is staged.
-    plans = [_left(lake, ref, job_source) for ref in arguments.plans]
-    before: list[tuple[Plan, Report]] = []
-    # In the order of time: a lookback reads the rows of earlier intervals that the same run has staged.
-    for ref, plan in sorted(
-        zip(arguments.plans, plans, strict=True), key=lambda one: keys.plan_interval(one[0].key)
-    ):
+@dataclass(frozen=True, slots=True)
+class _Driver:
+    """What one run of a job stages plans with. `job_source` is the source of its file."""
+
+    lake: Lake
+    transform: Callable[..., Any]
+    attempt: str
+    job_source: bytes
+    environ: Mapping[str, str]
+    staging: Staging
+
+    def stage_all(self, refs: Sequence[PlanRef]) -> list[StagedPlan]:
+        """Stage the plans of the own run and write their reports. Safe to repeat: see `run_job`."""
+        log.info("tallystick %s, attempt %s, %d plan(s)", VERSION, self.attempt, len(refs))
+        staged = []
+        # Check all plans before the first is staged: if the job has changed, none of the run is staged.
+        plans = [_left(self.lake, ref, self.job_source) for ref in refs]
+        before: list[tuple[Plan, Report]] = []
+        # In the order of time: a lookback reads the rows of earlier intervals that the same run has staged.
+        for ref, plan in sorted(
+            zip(refs, plans, strict=True), key=lambda one: keys.plan_interval(one[0].key)
+        ):
+            if plan is None:
+                staged.append(StagedPlan(plan=ref.key, report=None))
+            else:
+                report = self._stage(plan, before)
+                before.append((plan, report))
+                staged.append(StagedPlan(plan=plan.key, report=report.key))
+        return staged
+
+    def stage_other(self, ref: PlanRef) -> bool:
+        """Stage a plan of another run and write its report under the key that its claim announces.
+
+        Returns False if there is nothing to stage. Safe to repeat: see `run_job`.
+        """
+        plan = _left(self.lake, ref, self.job_source)
         if plan is None:
-            staged.append(StagedPlan(plan=ref.key, report=None))
-        else:
-            started = time.monotonic()
-            order = _order(lake, plan, arguments.attempt, environ)
-            report = staging(lake, order, transform, before)
-            # The report is written last: it exists only if everything that it names exists (C5).
-            lake.put_new(report.key, report.encode())
-            _log_report(report, time.monotonic() - started)
-            before.append((plan, report))
-            staged.append(StagedPlan(plan=plan.key, report=report.key))
-    return staged
+            return False
+        self._stage(plan, (), key=keys.claimed_report(plan.key, self.attempt))
+        return True
+
+    def _stage(
+        self,
+        plan: Plan,
+        before: Sequence[tuple[Plan, Report]],
+        *,
+        key: keys.ReportKey | None = None,
+    ) -> Report:
+        """Stage one plan and write its report. Safe to repeat: see `run_job`."""
+        started = time.monotonic()
+        order = _order(self.lake, plan, self.attempt, self.environ)
+        report = self.staging(self.lake, order, self.transform, before)
+        if key is not None:
+            report = replace(report, key=key)
+        # The report is written last: it exists only if everything that it names exists (C5).
+        self.lake.put_new(report.key, report.encode())
+        _log_report(report, time.monotonic() - started)
+        return report
 
 
 def _left(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:

@@ -34,6 +34,7 @@ DAGS = (
     "during",
     "running",
     "buttons",
+    "together",
 )
 SCENARIOS = pytest.StashKey[Scenarios]()
 RUNNING = pytest.StashKey[ExitStack]()

@@ -27,6 +27,9 @@ class FakeRun:
     attempt: uuid.UUID = field(default_factory=uuid.uuid4)
     logical_date: datetime | None = None
     run_type: str = ""
+    try_number: int = 1
+    max_tries: int = 3
+    task_states: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def context(self, task_id: str = "task") -> dict[str, Any]:
         def push(key: str, value: Any) -> None:
@@ -45,7 +48,13 @@ class FakeRun:
             ),
             "params": {**defaults(), **self.params},
             "ti": SimpleNamespace(
-                id=self.attempt, task_id=task_id, xcom_pull=self._pull, xcom_push=push
+                id=self.attempt,
+                task_id=task_id,
+                try_number=self.try_number,
+                max_tries=self.max_tries,
+                xcom_pull=self._pull,
+                xcom_push=push,
+                get_task_states=lambda **_: self.task_states,
             ),
             "outlet_events": _Events(self.events),
         }

@@ -47,7 +47,8 @@ def dag_of(**options: Any) -> DAG:
 def test_three_tasks_in_a_row() -> None:
     dag = dag_of()
     assert [t.task_id for t in dag.topological_sort()] == ["plan", "stage", "commit"]
-    assert dag.task_dict["commit"].max_active_tis_per_dag == 1
+    assert [t.max_active_tis_per_dag for t in dag.topological_sort()] == [None, 2, 3]
+    assert dag_of(max_active_stages=None).task_dict["stage"].max_active_tis_per_dag is None
     assert dag.task_dict["stage"].durable is False
     assert dag.dag_id == "small"
 

@@ -69,12 +69,14 @@ def test_argv_is_plans_with_digests_and_the_attempt(bench: Bench) -> None:
     (argv,) = bench.calls
     (granted,) = run.returned["plan"]["plans"]
     address = f"{bench.pipeline.warehouse}/{granted['plan']}@{granted['sha256']}"
-    assert argv[-5:] == [
+    assert argv[-7:] == [
         str(bench.folder / bench.pipeline.job),
         "--plan",
         address,
         "--attempt",
         run.attempt.hex,
+        "--others-max",
+        "11",
     ]
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tallystick.format import keys
 from tallystick.format.calls import Call, Calls
+from tallystick.format.claim import Claim
 from tallystick.format.columns import TableColumn
 from tallystick.format.interval import Interval, Request
 from tallystick.format.lookback import LookbackUsed, UsedInterval
@@ -174,6 +175,9 @@ SAMPLE_REPORT = Report(
     library="0.1.0",
     files=(SAMPLE_FILE,),
     accounts=SAMPLE_ACCOUNTS,
+)
+SAMPLE_CLAIM = Claim(
+    plan=SAMPLE_PLAN.key, request=request("r2", 1), attempt="attempt-1", until=at(2)
 )
 SAMPLE_PAGE = Page(
     entries=(

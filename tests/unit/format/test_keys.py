@@ -115,6 +115,8 @@ def test_keys_of_every_kind_pass_their_checks() -> None:
         (keys.check_plan, "plans/x/y.json"),
         (keys.check_report, f"attempts/x/y-{uuid(1)}.json"),
         (keys.check_uuid, "XYZ"),
+        (keys.claim, "root.json"),
+        (lambda a: keys.claimed_report(plan_key(0, 1), a), "../a"),
         (keys.check_attempt, "a/b"),
         (keys.data_file_parts, "tables/a/data/x.parquet"),
         (lambda k: keys.check_metadata(k, "flights"), "tables/other/metadata/a.metadata.json"),
@@ -142,6 +144,9 @@ def test_a_key_of_another_shape_is_refused(check: Any, key: str) -> None:
         (keys.page(uuid(1)), "page"),
         (keys.record(3, uuid(1)), "record"),
         (plan_key(0, 1), "plan"),
+        (keys.claim(plan_key(0, 1)), "claim"),
+        (keys.claimed_report(plan_key(0, 1), "a1"), "report"),
+        ("claims/x/y.json", "foreign"),
         (keys.report(at(0), at(1), "a1", uuid(1)), "report"),
         ("tables/flights/metadata/snap-1-0-a.avro", "metadata"),
         (FILE_KEY, "data file"),
@@ -193,7 +198,8 @@ def test_the_key_of_a_call_note_contains_its_kind_and_number() -> None:
 
 def test_keys_of_an_interval_contain_the_interval_and_the_plan() -> None:
     part = keys.plan_parts(plan_key(0, 1))[0]
-    for key in (plan_key(0, 1), FILE_KEY, keys.scratch_list(plan_key(0, 1), "a1", uuid(1))):
+    scratch = keys.scratch_list(plan_key(0, 1), "a1", uuid(1))
+    for key in (plan_key(0, 1), keys.claim(plan_key(0, 1)), FILE_KEY, scratch):
         assert keys.interval_of(key) == (part, uuid(1))
     assert keys.interval_of(keys.report(at(0), at(1), "a1", uuid(2))) == (part, None)
     with pytest.raises(ValueError, match="an interval's object"):

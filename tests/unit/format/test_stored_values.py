@@ -30,6 +30,7 @@ from unit.format.samples import (
     SAMPLE_ADOPTED,
     SAMPLE_CALL,
     SAMPLE_CALLS,
+    SAMPLE_CLAIM,
     SAMPLE_FILE,
     SAMPLE_PAGE,
     SAMPLE_PAGE_PENDING,
@@ -64,6 +65,7 @@ STORED: dict[str, StoredObject] = {
     "record": SAMPLE_RECORD,
     "calls": SAMPLE_CALLS,
     "call": SAMPLE_CALL,
+    "claim": SAMPLE_CLAIM,
 }
 # One file per format: the fullest sample of each kind of object.
 FILES = {
@@ -74,6 +76,7 @@ FILES = {
     "record": "record-1.json",
     "calls": "calls-1.json",
     "call": "call-1.json",
+    "claim": "claim-1.json",
 }
 stored = pytest.mark.parametrize("name", sorted(STORED))
 
