@@ -29,7 +29,7 @@ SPANS = (days(1, 2), days(2, 3), days(3, 4), days(6, 7))
 
 @dataclass
 class Driver:
-    """A lake with a granted plan per span. A substitute for Spark stages a plan; `before` may raise or change something."""
+    """A lake with a granted plan per span. A substitute for Spark stages; `before` may raise or change something."""
 
     folder: Path
     before: Callable[[Plan], None] = lambda _: None

@@ -10,6 +10,7 @@ import pytest
 from support.small_lake import SmallLake, days
 from tallystick.cli import app as cli
 from tallystick.format import keys
+from tallystick.operations.stage_together import claim
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
 from unit.cli.invoke import LAKE, tally, tally_json, too_wide
@@ -66,9 +67,14 @@ def test_an_invalid_date_is_refused(lake: SmallLake) -> None:
     assert "from='yesterday' is not a date" in result.stderr
 
 
-@pytest.mark.parametrize("prefix", ["plans/", "attempts/", "commits/", "ledger/", "root.json"])
+@pytest.mark.parametrize(
+    "prefix", ["plans/", "claims/", "attempts/", "commits/", "ledger/", "root.json"]
+)
 @pytest.mark.parametrize("whole", [False, True], ids=["key", "address"])
 def test_show_prints_each_kind_of_object(lake: SmallLake, prefix: str, whole: bool) -> None:
+    plan = lake.lake.plan(lake.keys("plans/")[0])
+    assert plan is not None
+    claim(lake.lake, plan, plan.request, "attempt-1")
     key = lake.keys(prefix)[0]
     words = [f"{LAKE}/{key}"] if whole else [key, LAKE]
     found = lake.store.get(key)
