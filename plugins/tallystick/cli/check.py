@@ -67,7 +67,7 @@ def check(
         if finding is None:
             break
         if not as_json:
-            if found and finding.pipeline is not None and found[-1].pipeline != finding.pipeline:
+            if found and found[-1].pipeline not in (None, finding.pipeline):
                 out(f"\npipeline {finding.pipeline}")
             out(text(finding))
         found.append(finding)

@@ -94,6 +94,8 @@ def _of_loading(loaded: Loaded, file: Path) -> Iterator[Finding]:
         yield of_error(check, loaded.error, where=loaded.where)
     if pipelines:
         yield ok(DECLARATION, f"{shown_path(file)} declares {listed(p.name for p in pipelines)}")
+    elif any(type(value).__name__ == "DAG" for value in loaded.names.values()):
+        yield not_checked(DECLARATION, f"{shown_path(file)} has a DAG and no pipeline, e.g. gc_dag")
     elif loaded.error is None:
         yield failed(
             DECLARATION,
