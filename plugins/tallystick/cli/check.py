@@ -19,7 +19,7 @@ from tallystick.cli.errors import (
 )
 
 if TYPE_CHECKING:
-    from tallystick.operations.check.finding import Finding
+    from tallystick.operations.check.finding import Checked
 
 RECORDS = 500
 _STATE_WIDTH, _CHECK_WIDTH = 13, 13
@@ -59,7 +59,7 @@ def check(
         store=not offline,
         probe=probe,
     )
-    found: list[Finding] = []
+    found: list[Checked] = []
     checks = check_file(file, options)
     while True:
         with busy("checking"):
@@ -85,7 +85,7 @@ def _named(sample: str) -> tuple[str, Path]:
     return (topic, Path(path)) if named and not Path(sample).exists() else ("", Path(sample))
 
 
-def exit_code(found: Sequence[Finding]) -> int:
+def exit_code(found: Sequence[Checked]) -> int:
     """Return 0 without a problem, 75 if only a retry can show whether there is one, else 1."""
     from tallystick.operations.check.finding import problems
 
@@ -95,7 +95,7 @@ def exit_code(found: Sequence[Finding]) -> int:
     return RETRY_LATER if all(one.retry for one in bad) else COUNTER_EXAMPLE
 
 
-def text(finding: Finding) -> str:
+def text(finding: Checked) -> str:
     """Return one finding as text: state, check, what was found, details, and the next step."""
     from tallystick.cli.text import paragraph
 
@@ -117,7 +117,7 @@ def _cut(detail: str, indent: str) -> str:
     return one_line if len(one_line) <= room else f"{one_line[: room - 3]}..."
 
 
-def verdict(found: Sequence[Finding]) -> str:
+def verdict(found: Sequence[Checked]) -> str:
     """Return the last line: how many problems, warnings and checks that were not made."""
     from tallystick.cli.text import many
 
@@ -128,7 +128,7 @@ def verdict(found: Sequence[Finding]) -> str:
     return ", ".join(parts) + "."
 
 
-def form(file: Path, found: Sequence[Finding]) -> dict[str, Any]:
+def form(file: Path, found: Sequence[Checked]) -> dict[str, Any]:
     """Return the JSON of `tally check`."""
     states = [one.state for one in found]
     return {

@@ -27,7 +27,7 @@ from tallystick.kafka.planning import LogPlanner, TopicState
 from tallystick.lake import Lake
 from tallystick.operations.check.dry_run import dry_run
 from tallystick.operations.check.finding import (
-    Finding,
+    Checked,
     failed,
     not_checked,
     of_error,
@@ -63,7 +63,7 @@ class CheckOptions:
 
 def check_file(
     file: Path, options: CheckOptions, *, samples: Sequence[Sample] = ()
-) -> Iterator[Finding]:
+) -> Iterator[Checked]:
     """Yield the findings on a DAG file, its pipelines and all that they name. Nothing is written without `probe`.
 
     `samples`: records to try; by default those that the options name, or the topics' first ones.
@@ -85,7 +85,7 @@ def check_file(
                 yield replace(finding, pipeline=pipeline.name)
 
 
-def _of_loading(loaded: Loaded, file: Path) -> Iterator[Finding]:
+def _of_loading(loaded: Loaded, file: Path) -> Iterator[Checked]:
     pipelines = _pipelines(loaded)
     if loaded.error is not None:
         # An error after the declaration is one of the DAG, e.g. of its schedule.
@@ -121,7 +121,7 @@ def _dags(loaded: Loaded) -> Sequence[DeclaredDag]:
 
 def _of_schedule(
     loaded: Loaded, pipeline: Pipeline, dags: Sequence[DeclaredDag]
-) -> Iterator[Finding]:
+) -> Iterator[Checked]:
     if not loaded.airflow:
         yield not_checked(SCHEDULE, "Airflow is not installed in the Python of this command")
     elif dags:
@@ -137,7 +137,7 @@ def check_pipeline(
     *,
     first: datetime | None,
     samples: Sequence[Sample] = (),
-) -> Iterator[Finding]:
+) -> Iterator[Checked]:
     """Yield the findings on one pipeline: job, connection, topics, warehouse, lake, and a dry run."""
     job, job_findings = _job(pipeline, job_root)
     yield from job_findings
@@ -156,7 +156,7 @@ def check_pipeline(
     yield from _dry_run(pipeline, tried, job, job_root, asked=bool(options.samples or topics))
 
 
-def _job(pipeline: Pipeline, job_root: str) -> tuple[LoadedJob | None, list[Finding]]:
+def _job(pipeline: Pipeline, job_root: str) -> tuple[LoadedJob | None, list[Checked]]:
     try:
         path = job_file(pipeline, job_root)
     except TallystickError as error:
@@ -177,7 +177,7 @@ def _kafka(
     first: datetime | None,
     topics: list[TopicState],
     found: list[KafkaSettings],
-) -> Iterator[Finding]:
+) -> Iterator[Checked]:
     if not options.kafka:
         yield not_checked(TOPIC, "Kafka is left out (--no-kafka, --offline)")
         return
@@ -202,7 +202,7 @@ def _kafka(
         yield not_checked(RETENTION, "Kafka was not reached")
 
 
-def _store(pipeline: Pipeline, options: CheckOptions) -> Iterator[Finding]:
+def _store(pipeline: Pipeline, options: CheckOptions) -> Iterator[Checked]:
     if not options.store:
         yield not_checked(WAREHOUSE, "the warehouse is left out (--offline)")
         return
@@ -240,7 +240,7 @@ def _dry_run(
     job_root: str,
     *,
     asked: bool,
-) -> Iterator[Finding]:
+) -> Iterator[Checked]:
     if not samples:
         yield not_checked(
             RECORDS, "there are no records" if asked else "no records: name a file with --sample"

@@ -15,7 +15,7 @@ import typer
 from tallystick.cli.errors import busy, exit_on_error, on_terminal, out, out_json
 
 if TYPE_CHECKING:
-    from tallystick.operations.check.finding import Finding
+    from tallystick.operations.check.finding import Checked
     from tallystick.operations.sample.guess import Guess
     from tallystick.operations.sample.records import Sample
     from tallystick.operations.sample.template import Template
@@ -44,7 +44,7 @@ class Initialized:
 
     files: tuple[Path, Path]
     template: Template
-    findings: tuple[Finding, ...]
+    findings: tuple[Checked, ...]
 
 
 @exit_on_error
@@ -276,7 +276,7 @@ def write_files(new: Template, files: tuple[Path, Path]) -> None:
             raise
 
 
-def verify(dag_file: Path, samples: Sequence[Sample]) -> tuple[Finding, ...]:
+def verify(dag_file: Path, samples: Sequence[Sample]) -> tuple[Checked, ...]:
     """Load both files, and decode and transform the whole sample with them."""
     from tallystick.cli.check_run import CheckOptions, check_file
 

@@ -12,7 +12,7 @@ State = Literal["ok", "FAIL", "warning", "not checked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Checked:
     """The result of one check. `details` are lines below its text; `retry` is True if only a retry can answer it.
 
     `pipeline`: the pipeline that it is about; None for the file.
@@ -28,29 +28,29 @@ class Finding:
     pipeline: str | None = None
 
 
-def ok(check: str, text: str, *details: str) -> Finding:
+def ok(check: str, text: str, *details: str) -> Checked:
     """Return a finding without a problem."""
-    return Finding(check=check, state="ok", text=text, details=details)
+    return Checked(check=check, state="ok", text=text, details=details)
 
 
-def failed(check: str, text: str, hint: str, *details: str) -> Finding:
+def failed(check: str, text: str, hint: str, *details: str) -> Checked:
     """Return a problem that would make a run fail, or its result useless."""
-    return Finding(check=check, state="FAIL", text=text, hint=hint, details=details)
+    return Checked(check=check, state="FAIL", text=text, hint=hint, details=details)
 
 
-def warning(check: str, text: str, hint: str, *details: str) -> Finding:
+def warning(check: str, text: str, hint: str, *details: str) -> Checked:
     """Return something that a run accepts and that is probably a mistake."""
-    return Finding(check=check, state="warning", text=text, hint=hint, details=details)
+    return Checked(check=check, state="warning", text=text, hint=hint, details=details)
 
 
-def not_checked(check: str, why: str) -> Finding:
+def not_checked(check: str, why: str) -> Checked:
     """Return a check that was not made, and the reason."""
-    return Finding(check=check, state="not checked", text=why)
+    return Checked(check=check, state="not checked", text=why)
 
 
-def of_error(check: str, error: TallystickError, *details: str, where: str = "") -> Finding:
+def of_error(check: str, error: TallystickError, *details: str, where: str = "") -> Checked:
     """Return the finding of an error, in the error's own words; `where` is put before them."""
-    return Finding(
+    return Checked(
         check=check,
         state="FAIL",
         text=f"{where}{error.message}",
@@ -61,6 +61,6 @@ def of_error(check: str, error: TallystickError, *details: str, where: str = "")
     )
 
 
-def problems(findings: Iterable[Finding]) -> list[Finding]:
+def problems(findings: Iterable[Checked]) -> list[Checked]:
     """Return the findings that are problems."""
     return [one for one in findings if one.state == "FAIL"]

@@ -9,7 +9,7 @@ from tallystick.format import keys
 from tallystick.format.root import RootTable
 from tallystick.lake import Lake
 from tallystick.operations.check.finding import (
-    Finding,
+    Checked,
     not_checked,
     of_error,
     ok,
@@ -23,7 +23,7 @@ from tallystick.store.probe import prove_conditional_writes
 WAREHOUSE, WRITES, LAKE = "warehouse", "writes", "lake"
 
 
-def lake_findings(lake: Lake, pipeline: Pipeline, *, probe: bool) -> Iterator[Finding]:
+def lake_findings(lake: Lake, pipeline: Pipeline, *, probe: bool) -> Iterator[Checked]:
     """Yield the findings on the pipeline's lake. Only if `probe`, scratch objects are written, and deleted again.
 
     Safe to repeat: the scratch objects have fresh keys, and no key of the lake is written.
@@ -57,7 +57,7 @@ def lake_findings(lake: Lake, pipeline: Pipeline, *, probe: bool) -> Iterator[Fi
         - {t.name for t in pipeline.inputs}
     )
     if gone:
-        yield Finding(
+        yield Checked(
             check=LAKE,
             state="FAIL",
             text=f"topic {gone[0]!r} is in the ledger and no longer in the pipeline",
@@ -66,7 +66,7 @@ def lake_findings(lake: Lake, pipeline: Pipeline, *, probe: bool) -> Iterator[Fi
         )
 
 
-def _writes(lake: Lake, *, probe: bool) -> Finding:
+def _writes(lake: Lake, *, probe: bool) -> Checked:
     if not probe:
         return not_checked(WRITES, "writes nothing without --probe")
     try:
@@ -77,7 +77,7 @@ def _writes(lake: Lake, *, probe: bool) -> Finding:
     return ok(WRITES, f"conditional writes work{left}")
 
 
-def _columns(lake: Lake, pipeline: Pipeline, tables: Mapping[str, RootTable]) -> Iterator[Finding]:
+def _columns(lake: Lake, pipeline: Pipeline, tables: Mapping[str, RootTable]) -> Iterator[Checked]:
     """Yield what a plan would refuse of each table, and columns of the lake that are not declared any more."""
     for name, columns in pipeline.written_columns().items():
         known = tables.get(name)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from tallystick.errors import listed
 from tallystick.operations.check.dry_run import DryRun, fields_of
-from tallystick.operations.check.finding import Finding, failed, of_error, ok, warning
+from tallystick.operations.check.finding import Checked, failed, of_error, ok, warning
 from tallystick.operations.sample.guess import fitting, object_of
 from tallystick.operations.sample.records import Sample
 from tallystick.pipeline import Column, Pipeline
@@ -23,7 +23,7 @@ _KIND = re.compile(r"(\w+)(?:: field (.*))?", re.DOTALL)
 
 def record_findings(
     pipeline: Pipeline, samples: Sequence[Sample], run: DryRun, *, arrow: bool
-) -> Iterator[Finding]:
+) -> Iterator[Checked]:
     """Yield the findings of a dry run. `arrow`: False for a DataFrame job, which is not called."""
     yield _decoded(pipeline, run, samples)
     yield from _fields(pipeline, samples, run)
@@ -31,7 +31,7 @@ def record_findings(
         at = f"{run.problem_at}: " if run.problem_at else ""
         yield of_error(TRANSFORM, run.problem, *_grid(run), where=at)
     elif not arrow:
-        yield Finding(
+        yield Checked(
             check=TRANSFORM,
             state="not checked",
             text="a DataFrame job needs Spark: its records were decoded, its transform was not called",
@@ -42,7 +42,7 @@ def record_findings(
     yield from _event_times(run)
 
 
-def _decoded(pipeline: Pipeline, run: DryRun, samples: Sequence[Sample]) -> Finding:
+def _decoded(pipeline: Pipeline, run: DryRun, samples: Sequence[Sample]) -> Checked:
     total = run.records + run.dead
     text = f"{total:,} read: {run.records:,} decoded, {run.dead:,} dead letters"
     if not run.dead:
@@ -109,7 +109,7 @@ def _column_of(pipeline: Pipeline, field: str) -> Column | None:
     return next((column for column in columns if column.field == field), None)
 
 
-def _fields(pipeline: Pipeline, samples: Sequence[Sample], run: DryRun) -> Iterator[Finding]:
+def _fields(pipeline: Pipeline, samples: Sequence[Sample], run: DryRun) -> Iterator[Checked]:
     """Yield a warning for optional columns whose field no record has, and the fields that no column reads."""
     for topic in pipeline.inputs:
         declared = pipeline.decode_of(topic.name)
@@ -155,7 +155,7 @@ def _grid(run: DryRun) -> list[str]:
     return lines
 
 
-def _event_times(run: DryRun) -> Iterator[Finding]:
+def _event_times(run: DryRun) -> Iterator[Checked]:
     for one in run.times:
         if one.days_apart * 2 <= one.compared or one.example is None:
             yield ok(EVENT_TIME, f"column {one.column}: within a day of the records' timestamps")

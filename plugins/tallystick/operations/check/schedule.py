@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from tallystick.operations.check.finding import Finding, failed, ok, warning
+from tallystick.operations.check.finding import Checked, failed, ok, warning
 from tallystick.pipeline import Pipeline
 
 CHECK = "schedule"
@@ -27,7 +27,7 @@ class DeclaredDag:
     due: int | None
 
 
-def schedule_finding(dag: DeclaredDag) -> Finding:
+def schedule_finding(dag: DeclaredDag) -> Checked:
     """Return the number of runs that unpausing would start; a warning if they are many and nothing bounds them."""
     if dag.due is None:
         return ok(CHECK, f"DAG {dag.dag_id}: no scheduled intervals of tallystick; trigger it")
@@ -48,7 +48,7 @@ def schedule_finding(dag: DeclaredDag) -> Finding:
     return ok(CHECK, text)
 
 
-def no_dag(pipeline: Pipeline) -> Finding:
+def no_dag(pipeline: Pipeline) -> Checked:
     """Return the finding for a pipeline without a DAG in its file."""
     return failed(
         CHECK,

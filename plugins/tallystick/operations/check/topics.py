@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tallystick.errors import TallystickError
 from tallystick.kafka.planning import TopicState
-from tallystick.operations.check.finding import Finding, not_checked, of_error, ok, warning
+from tallystick.operations.check.finding import Checked, not_checked, of_error, ok, warning
 
 TOPIC, RETENTION = "topic", "retention"
 
@@ -27,7 +27,7 @@ class Topics(Protocol):
 
 def topic_findings(
     log: Topics, topic: str, *, first: datetime | None, now: datetime, found: list[TopicState]
-) -> Iterator[Finding]:
+) -> Iterator[Checked]:
     """Yield the findings on one topic, and add its state to `found`. `first`: where the pipeline begins."""
     try:
         state = log.describe([topic])[topic]
@@ -48,7 +48,7 @@ def topic_findings(
         yield not_checked(RETENTION, f"{topic}: {error.message}")
 
 
-def _retention(log: Topics, state: TopicState, first: datetime | None, now: datetime) -> Finding:
+def _retention(log: Topics, state: TopicState, first: datetime | None, now: datetime) -> Checked:
     kept_ms = log.retention_ms(state.name)
     if kept_ms is None:
         return ok(RETENTION, f"{state.name}: no record is deleted by its age")

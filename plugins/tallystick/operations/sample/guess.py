@@ -70,7 +70,7 @@ class Guess:
         return tuple(c for c in self.columns if c.is_time and c.column.required)
 
 
-class _Number(str):
+class _NumberText(str):
     """A number as text."""
 
     __slots__ = ()
@@ -118,7 +118,10 @@ def object_of(value: bytes | None) -> dict[str, Any] | None:
     """Return the fields of a value that is a JSON object, numbers as text; None for any other value."""
     try:
         found = json.loads(
-            value or b"", parse_int=_Number, parse_float=_Number, parse_constant=_no_constant
+            value or b"",
+            parse_int=_NumberText,
+            parse_float=_NumberText,
+            parse_constant=_no_constant,
         )
     except (ValueError, RecursionError):
         return None
@@ -181,13 +184,13 @@ def _misfits(candidate: Column, values: pa.BinaryArray) -> int:
 
 
 def _encoded(value: Any) -> bytes:
-    text = str(value) if isinstance(value, _Number) else json.dumps(value, default=str)
+    text = str(value) if isinstance(value, _NumberText) else json.dumps(value, default=str)
     return f'{{"f": {text}}}'.encode()
 
 
 def _candidates(one: _Field) -> Iterable[Column]:
     """Yield the columns to try, the preferred one first. A later one is used only if it decodes more values."""
-    numbers = [value for value in one.values if isinstance(value, _Number)]
+    numbers = [value for value in one.values if isinstance(value, _NumberText)]
     if numbers:
         if _is_time_name(one.name) and (rule := _epoch_rule(numbers)):
             yield Column("f", "timestamptz", parse=rule)
@@ -198,7 +201,7 @@ def _candidates(one: _Field) -> Iterable[Column]:
             yield Column("f", size)
     if any(isinstance(value, bool) for value in one.values):
         yield Column("f", "boolean")
-    if any(isinstance(value, str) and not isinstance(value, _Number) for value in one.values):
+    if any(isinstance(value, str) and not isinstance(value, _NumberText) for value in one.values):
         yield from (Column("f", kind) for kind in ("date", "timestamptz", "timestamp"))
         yield from (Column("f", "timestamptz", parse=rule) for rule in _FORMATS)
     yield Column("f", "string")
@@ -219,7 +222,7 @@ def _epoch_rule(numbers: Sequence[str]) -> str | None:
 def _decimal_size(values: Sequence[Any]) -> str | None:
     """Return the decimal type of numbers of which some are strings: only a decimal reads both."""
     texts = [str(value) for value in values if isinstance(value, str)]
-    if len(texts) != len(values) or all(isinstance(value, _Number) for value in values):
+    if len(texts) != len(values) or all(isinstance(value, _NumberText) for value in values):
         return None
     if not all(re.fullmatch(r"-?\d{1,19}(\.\d{1,18})?", text) for text in texts):
         return None
@@ -236,7 +239,7 @@ def _notes(one: _Field, chosen: Column, misfits: int) -> Iterable[str]:
         return
     if chosen.type == "double" and _MONEY_NAME.search(one.name):
         yield "decide: a double is not exact; for money use e.g. decimal(18,2)"
-    if chosen.type.startswith("decimal") and all(isinstance(v, _Number) for v in one.values):
+    if chosen.type.startswith("decimal") and all(isinstance(v, _NumberText) for v in one.values):
         yield "numbers that a long cannot hold"
     elif chosen.type.startswith("decimal"):
         yield "numbers, some as strings"
@@ -258,7 +261,7 @@ def _is_time_name(name: str) -> bool:
 def _kind(value: Any) -> str:
     if isinstance(value, bool):
         return "booleans"
-    if isinstance(value, _Number):
+    if isinstance(value, _NumberText):
         return "numbers"
     if isinstance(value, str):
         return "strings"
