@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli import check, init, topic
+from tallystick.cli import check, forms, init, topic
 from tallystick.cli.errors import COUNTER_EXAMPLE, busy, exit_on_error, out, out_json
+from tallystick.cli.forms import Form, FormOption
 
 if TYPE_CHECKING:
     from tallystick.format.interval import Interval
@@ -108,8 +109,12 @@ def _global(
 @exit_on_error
 def status(
     lake: str | None = LakeUri,
-    last: int = typer.Option(
-        50, "--last", min=0, help="Number of the latest intervals to show; 0: all."
+    limit: int | None = typer.Option(
+        None,
+        "--limit",
+        "-n",
+        min=0,
+        help="Number of the latest intervals to show; 0: all. Default: 50; all for csv and json.",
     ),
     ok: bool = typer.Option(
         False, "--ok", help="Exit with 1 if there is any problem that needs a person."
@@ -119,12 +124,14 @@ def status(
         None, "--kafka", metavar="NAME", help="Connection for the lag. Default: the latest plan's."
     ),
     no_kafka: bool = typer.Option(False, "--no-kafka", help="Do not read the lag from Kafka."),
+    form: Form | None = FormOption,
     as_json: bool = AsJson,
 ) -> None:
     """Show intervals, gaps and how to fill them, grants and how to end them, losses and lag."""
-    from tallystick.cli import health, json_output, lag, status_text
+    from tallystick.cli import health, json_output, lag, rows, status_text
     from tallystick.operations.status import read_status
 
+    form = forms.chosen(form, as_json=as_json)
     opened = _open(lake)
     with busy("reading the ledger"):
         answer = read_status(opened)
@@ -133,10 +140,20 @@ def status(
     if not no_kafka and answer.read_to:
         with busy("reading Kafka"):
             behind = lag.read_lag(opened, answer, connection=kafka, read_ends=lag.read_kafka)
-    if as_json:
-        out_json(json_output.status(answer, problems=found, lag=behind))
-    else:
-        out(status_text.status(answer, last=last, problems=found if ok else None, lag=behind))
+    shown = limit if limit is not None else 50 if form.for_people else 0
+
+    def document() -> Any:
+        return json_output.status(answer, problems=found, lag=behind, limit=shown)
+
+    forms.write(
+        form,
+        table=lambda: status_text.status(
+            answer, limit=shown, problems=found if ok else None, lag=behind
+        ),
+        document=document,
+        columns=rows.STATUS,
+        rows=lambda: rows.status(document()),
+    )
     if ok and found:
         raise typer.Exit(COUNTER_EXAMPLE)
 
@@ -145,34 +162,50 @@ def status(
 @exit_on_error
 def log(
     lake: str | None = LakeUri,
-    limit: int = typer.Option(20, "--limit", "-n", min=1, help="Number of commits to show."),
+    limit: int = typer.Option(
+        20, "--limit", "-n", min=0, help="Number of the latest commits to show; 0: all."
+    ),
+    form: Form | None = FormOption,
     as_json: bool = AsJson,
 ) -> None:
     """Show commits, newest first."""
-    from tallystick.cli import json_output, text
+    from tallystick.cli import json_output, rows, text
     from tallystick.operations.status import read_log
 
+    form = forms.chosen(form, as_json=as_json)
     with busy("reading the commits"):
-        answer = read_log(_open(lake), limit=limit)
-    if as_json:
-        out_json(json_output.log(answer))
-    else:
-        out(text.log(answer))
+        answer = read_log(_open(lake), limit=limit or None)
+    forms.write(
+        form,
+        table=lambda: text.log(answer),
+        document=lambda: json_output.log(answer),
+        columns=rows.LOG,
+        rows=lambda: rows.log(json_output.log(answer)),
+    )
 
 
 @app.command()
 @exit_on_error
-def tables(lake: str | None = LakeUri, as_of: int | None = AsOf, as_json: bool = AsJson) -> None:
+def tables(
+    lake: str | None = LakeUri,
+    as_of: int | None = AsOf,
+    form: Form | None = FormOption,
+    as_json: bool = AsJson,
+) -> None:
     """Show metadata locations, columns, rows and files."""
-    from tallystick.cli import json_output, text
+    from tallystick.cli import json_output, rows, text
     from tallystick.operations.status import read_tables
 
+    form = forms.chosen(form, as_json=as_json)
     with busy("reading the tables' metadata"):
         answer = read_tables(_open(lake), as_of=as_of)
-    if as_json:
-        out_json(json_output.tables(answer))
-    else:
-        out(text.tables(answer))
+    forms.write(
+        form,
+        table=lambda: text.tables(answer),
+        document=lambda: json_output.tables(answer),
+        columns=rows.TABLES,
+        rows=lambda: rows.tables(json_output.tables(answer)),
+    )
 
 
 @app.command()
@@ -182,12 +215,12 @@ def sql(
         metavar="SELECT", help='One statement, e.g. "select count(*) from flights".'
     ),
     lake: str | None = LakeUri,
-    form: str = typer.Option("table", "--format", "-f", help="table, csv or json."),
+    form: Form | None = FormOption,
     as_of: int | None = AsOf,
     timeout: str = typer.Option(
         "5m", "--timeout", metavar="TIME", help="Time limit of the statement; or never."
     ),
-    as_json: bool = typer.Option(False, "--json", help="The same as --format json."),
+    as_json: bool = AsJson,
 ) -> None:
     """Run one SELECT on a consistent snapshot of all tables."""
     from tallystick.cli.gc import duration
@@ -199,7 +232,8 @@ def sql(
         raise InvalidRequest(
             f"--timeout: expected 1s or more, found {timeout!r}.", hint="use 1s or more, or never."
         )
-    answer(_open(lake), statement, form="json" if as_json else form, as_of=as_of, timeout=limit)
+    form = forms.chosen(form, as_json=as_json)
+    answer(_open(lake), statement, form=form, as_of=as_of, timeout=limit)
 
 
 @app.command(name="dead-letters")
@@ -249,7 +283,7 @@ def plan(
     from tallystick.operations.preview import preview
 
     interval = _interval(start, end)
-    with busy("reading the ledger and Kafka"):
+    with busy("reading the ledger"):
         found = preview(_open(lake), interval, replace=replace, take_over=take_over)
     if as_json:
         out_json(json_output.preview(found))
@@ -354,15 +388,18 @@ def probe(lake: str | None = LakeUri, as_json: bool = AsJson) -> None:
     import uuid
 
     from tallystick.cli import json_output, text
+    from tallystick.cli.waiting import ServerCalls, notice_s
     from tallystick.format import keys
     from tallystick.store.probe import prove_conditional_writes
 
     store = _open(lake).store
-    found = prove_conditional_writes(
-        store,
-        scratch=keys.probe(uuid.uuid4().hex),
-        watch=None if as_json else lambda step: out(text.probe_step(step)),
-    )
+    # Each try of a write is short; the probe makes several.
+    with ServerCalls(store.uri, notice_s=notice_s()).watched("testing conditional writes"):
+        found = prove_conditional_writes(
+            store,
+            scratch=keys.probe(uuid.uuid4().hex),
+            watch=None if as_json else lambda step: out(text.probe_step(step)),
+        )
     if as_json:
         out_json(json_output.probe(found))
     else:

@@ -16,12 +16,22 @@ import typer
 from tallystick.errors import ActionRequired, RetryLater, Superseded, TallystickError
 
 P = ParamSpec("P")
+COUNTED_S = 2.0
 _AS_JSON: ContextVar[bool] = ContextVar("as_json", default=False)
 
 OK, COUNTER_EXAMPLE, USAGE = 0, 1, 2
 DEFECT = 70  # EX_SOFTWARE of sysexits.h: 1 must only mean that a check found a problem
 RETRY_LATER, SUPERSEDED, ACTION_REQUIRED = 75, 76, 77  # the exit codes of the Spark entry, too
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 plus the number of the signal
+
+
+class Requests:
+    """The number of requests to the store that this process has sent."""
+
+    sent = 0
+
+
+REQUESTS = Requests()
 
 
 def exit_code(error: TallystickError) -> int:
@@ -69,13 +79,28 @@ def note(text: str) -> None:
 
 @contextmanager
 def busy(what: str) -> Iterator[None]:
-    """Show a spinner until the answer is there. Nothing is shown with JSON, or if standard error is no terminal."""
+    """Show a spinner until the answer is there, and after COUNTED_S seconds how long it takes and the number of requests.
+
+    Nothing is shown with JSON, or if standard error is no terminal.
+    """
     if not on_terminal():
         yield
         return
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+    from rich.text import Text
 
-    with Console(stderr=True).status(what):
+    class Counted(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            elapsed_s = task.elapsed or 0.0
+            if elapsed_s < COUNTED_S:
+                return Text("")
+            return Text(f"{elapsed_s:.0f} s, {REQUESTS.sent - sent_before:,} requests to the store")
+
+    sent_before = REQUESTS.sent
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), Counted())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        progress.add_task(what, total=None)
         yield
 
 
@@ -110,15 +135,22 @@ def print_error(error: TallystickError, *, as_json: bool) -> None:
         form = {"kind": error.kind, "message": error.message, "hint": error.hint}
         typer.echo(json.dumps({"error": form}), err=True)
         return
+    from tallystick.cli import colour
     from tallystick.cli.text import paragraph
 
-    typer.echo(paragraph(f"{error.kind}: {error.message}"), err=True)
-    typer.echo(paragraph(f"Next: {error.hint}"), err=True)
+    # The first line of a message is a paragraph. What follows is laid out already: a statement with a mark below it.
+    first, _, rest = error.message.partition("\n")
+    message = colour.first_word(paragraph(f"{error.kind}: {first}"), "bad", stream=sys.stderr)
+    for part in (message, *filter(None, [rest]), paragraph(f"Next: {error.hint}")):
+        typer.echo(part, err=True, color=colour.enabled(sys.stderr))
 
 
 def out(text: str) -> None:
-    """Write a text or a JSON document to standard output, and flush it."""
-    typer.echo(text)
+    """Write a text or a JSON document to standard output, and flush it.
+
+    It does not use `typer.echo`, which removes escape sequences from what goes into a pipe: values of rows may have some.
+    """
+    sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 

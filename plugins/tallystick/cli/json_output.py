@@ -6,6 +6,7 @@ docs/reference/cli.md describes each form. Fields may be added; the meaning of a
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping
 from datetime import date, datetime
 from decimal import Decimal
@@ -13,6 +14,7 @@ from typing import Any
 
 from tallystick.cli.lag import Lag
 from tallystick.cli.publish import Publishing
+from tallystick.cli.run_link import run_url
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.keys import Kind
@@ -49,8 +51,10 @@ def _totals(totals: Totals | None) -> Form | None:
     )
 
 
-def status(answer: Status, *, problems: Mapping[str, int], lag: Lag | None) -> Form:
-    """Return the JSON of `tally status`."""
+def status(
+    answer: Status, *, problems: Mapping[str, int], lag: Lag | None, limit: int | None = None
+) -> Form:
+    """Return the JSON of `tally status`. `limit`: the number of the latest intervals; None and 0: all."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
         "ok": not problems,
@@ -73,7 +77,7 @@ def status(answer: Status, *, problems: Mapping[str, int], lag: Lag | None) -> F
         "totals": _totals(answer.totals),
         "dead_share": dead_share(answer.totals),
         "generations": {str(g): n for g, n in answer.generations.items()},
-        "intervals": [_interval_status(one) for one in answer.intervals],
+        "intervals": [_interval_status(one) for one in answer.intervals[-(limit or 0) :]],
         "pending": [
             {
                 **_interval(one.interval),
@@ -91,6 +95,7 @@ def status(answer: Status, *, problems: Mapping[str, int], lag: Lag | None) -> F
             {
                 **_interval(grant.interval),
                 "owner": _request(grant.request),
+                "url": run_url(grant.request, os.environ),
                 "generation": grant.generation,
                 "plan": grant.plan,
                 "replaces": grant.replaces,
@@ -137,7 +142,14 @@ def _lag(lag: Lag) -> Form:
     return {
         "connection": lag.connection,
         "topics": {
-            name: {"end": one.end, "read_to": one.read_to, "lag": one.lag, "gone": one.gone}
+            name: {
+                "end": one.end,
+                "read_to": one.read_to,
+                "lag": one.lag,
+                "gone": one.gone,
+                "before": one.before,
+                "after": one.after,
+            }
             for name, one in lag.topics.items()
         },
         "error": None
@@ -154,6 +166,7 @@ def _gap(gap: Gap) -> Form:
     return {
         **_interval(gap.interval),
         "intervals": gap.intervals,
+        "offsets": gap.offsets,
         "gone": gap.gone,
         "command": list(gap.command),
     }

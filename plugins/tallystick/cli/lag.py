@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from tallystick.cli.waiting import kafka_within
 from tallystick.connections.kafka import KafkaSettings
-from tallystick.errors import Corrupt, IdentityChanged, KafkaUnavailable, TallystickError
+from tallystick.errors import Corrupt, IdentityChanged, TallystickError
 from tallystick.format import keys
 from tallystick.lake import Lake
 from tallystick.operations.status import Status
@@ -30,12 +30,18 @@ class TopicEnds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLag:
-    """Offsets after the latest committed interval, over all partitions. `gone`: those that the log no longer has."""
+    """Offsets after the latest committed interval, over all partitions. `gone`: those that the log no longer has.
+
+    `before` and `after`: the offsets in the log before the ledger's first boundary, and after its last one. They are in
+    no interval. None if the ledger has no boundary.
+    """
 
     end: int
     read_to: int
     lag: int
     gone: int
+    before: int | None
+    after: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +71,11 @@ def read_lag(
     """
     name = connection or _planned_connection(lake, status)
     try:
-        found = _within(
-            limit_s, name, lambda: read_ends(name, [*map(keys.kafka_topic, status.read_to)])
+        found = kafka_within(
+            limit_s,
+            name,
+            lambda: read_ends(name, [*map(keys.kafka_topic, status.read_to)]),
+            hint="check that this machine reaches the brokers; or skip the lag with --no-kafka.",
         )
         topics = {
             topic: _lag(status, topic, found[keys.kafka_topic(topic)]) for topic in status.read_to
@@ -97,39 +106,23 @@ def _lag(status: Status, topic: str, seen: TopicEnds) -> TopicLag:
     # If a partition was added since the last plan, it will be read from its beginning.
     read_to = [*status.read_to[topic], *seen.starts[len(status.read_to[topic]) :]]
     pairs = list(zip(read_to, seen.starts, seen.ends, strict=False))
+    before = after = None
+    if topic in status.first_offsets and topic in status.last_offsets:
+        firsts = status.first_offsets[topic]
+        lasts = [*status.last_offsets[topic], *seen.starts[len(firsts) :]]
+        before = sum(max(0, at - start) for at, start in zip(firsts, seen.starts, strict=False))
+        after = sum(
+            max(0, end - max(at, start))
+            for at, start, end in zip(lasts, seen.starts, seen.ends, strict=False)
+        )
     return TopicLag(
+        before=before,
+        after=after,
         end=sum(seen.ends),
         read_to=sum(read_to),
         lag=sum(max(0, end - read) for read, _, end in pairs),
         gone=sum(max(0, min(start, end) - read) for read, start, end in pairs),
     )
-
-
-def _within(
-    limit_s: float, connection: str, read: Callable[[], Mapping[str, TopicEnds]]
-) -> Mapping[str, TopicEnds]:
-    """Call `read` in a thread, and wait `limit_s` at most: name look-ups and logins have other limits."""
-    found: list[Mapping[str, TopicEnds]] = []
-    failed: list[Exception] = []
-
-    def run() -> None:
-        try:
-            found.append(read())
-        except Exception as error:  # noqa: BLE001 - raised again below, in the waiting thread
-            failed.append(error)
-
-    # A daemon thread: it ends by its own limits, or with the process.
-    thread = threading.Thread(target=run, name="tally-lag", daemon=True)
-    thread.start()
-    thread.join(limit_s)
-    if failed:
-        raise failed[0]
-    if not found:
-        raise KafkaUnavailable(
-            f"Kafka (connection {connection}) did not answer within {limit_s:g} s.",
-            hint="check that this machine reaches the brokers; or skip the lag with --no-kafka.",
-        )
-    return found[0]
 
 
 def read_kafka(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from tallystick.cli.errors import note
-from tallystick.cli.waiting import LIMIT_S, NOTICE_S, WatchedStore
+from tallystick.cli.waiting import LIMIT_S, WatchedStore, notice_s
 from tallystick.errors import SettingsError
 from tallystick.lake import Lake
 from tallystick.runtime import system_runtime
@@ -18,7 +18,8 @@ ENDPOINT_ENVS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
     """Open the lake at `uri` or at TALLYSTICK_LAKE; raises SettingsError if neither is given.
 
-    If the environment selects a server other than AWS, it is named on standard error.
+    If the environment selects a server other than AWS, it is named on standard error. `writes`: also reads the root, and
+    raises what `Lake.load_existing` does.
     """
     named = uri or os.environ.get(LAKE_ENV)
     if not named:
@@ -29,12 +30,15 @@ def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
         )
     if named.startswith("s3://") and (endpoint := _endpoint()) is not None:
         note(f"Lake {named} at {endpoint}.")
-    # A command that writes has the long time limit of a task: after a short one, more writes have an unknown outcome.
-    limit_s = LIMIT_S.get()
-    store = open_store(named, answers_within_s=None if writes else limit_s)
-    watched = WatchedStore(store, notice_s=min(NOTICE_S, limit_s / 3))
+    # A write has the long time limit of a task: after a short one, more writes have an unknown outcome.
+    store = open_store(named, reads_within_s=LIMIT_S.get(), writes_too=not writes)
+    watched = WatchedStore(store, notice_s=notice_s())
     # If nothing is written, the store does not need the check of conditional writes.
-    return Lake(watched, system_runtime(), proven=not writes, begun=False)
+    lake = Lake(watched, system_runtime(), proven=not writes, begun=False)
+    if writes:
+        # Before the check, which writes: if the store does not answer at all, the command ends here, within its limit.
+        lake.load_existing()
+    return lake
 
 
 def _endpoint() -> str | None:

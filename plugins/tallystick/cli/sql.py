@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import threading
@@ -13,17 +11,17 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tallystick.cli import json_output, text
-from tallystick.cli.errors import busy, out
-from tallystick.errors import InvalidRequest, TallystickError
+from tallystick.cli import forms, json_output, text
+from tallystick.cli.errors import busy, note, out
+from tallystick.cli.forms import Form
+from tallystick.cli.waiting import LIMIT_S, ServerCalls, notice_s
+from tallystick.errors import InvalidRequest, TallystickError, listed
 from tallystick.lake import Lake
 from tallystick.operations.status import LakeTables, TableStatus, read_tables
 
 if TYPE_CHECKING:
     import duckdb
 
-FORMATS = ("table", "csv", "json")
-ROWS_SHOWN_MAX = 1000
 _CHUNK_ROWS = 2000
 _TYPES = {
     "int": "INTEGER",
@@ -39,11 +37,11 @@ def answer(
     lake: Lake,
     statement: str,
     *,
-    form: str,
+    form: Form,
     as_of: int | None = None,
     timeout: timedelta | None = None,
 ) -> None:
-    """Run a SELECT on all tables of one root, that of version `as_of` if given, and write its rows in a form of FORMATS.
+    """Run a SELECT on all tables of one root, that of version `as_of` if given, and write its rows in a form.
 
     Raises InvalidRequest if the statement does more than read, if DuckDB refuses it, and if it needs more time than
     `timeout` (None: no limit) or more memory than DuckDB may use. Raises Corrupt, SettingsError or StoreUnavailable if
@@ -51,24 +49,25 @@ def answer(
     """
     import duckdb
 
-    if form not in FORMATS:
-        raise InvalidRequest(
-            f"--format {form!r} is not allowed.", hint=f"use {', '.join(FORMATS)}."
-        )
     with busy("reading the tables' metadata"):
-        connection = connect(lake, read_tables(lake, count=False, as_of=as_of))
+        cut = read_tables(lake, count=False, as_of=as_of)
+        connection = connect(lake, cut)
     from tallystick.tables.sql import reading_only
 
     try:
         limit = _Limit(connection, timeout)
-        with busy("running the statement"), limit.working():
+        with (
+            busy("running the statement"),
+            _waiting().watched("running the statement"),
+            limit.working(),
+        ):
             result = connection.execute(reading_only(connection, statement))
         columns = [name for name, *_ in result.description or ()]
         _write(columns, _chunks(result, limit), form)
     except duckdb.OutOfMemoryException as error:
         raise _too_large(error) from None
     except duckdb.Error as error:
-        raise _refused(error) from None
+        raise _refused(error, [table.name for table in cut.tables]) from None
     finally:
         connection.close()
 
@@ -141,11 +140,22 @@ def connect(lake: Lake, cut: LakeTables) -> duckdb.DuckDBPyConnection:
     from tallystick.tables.sql import duckdb_connection
 
     written = {table.name: table.metadata for table in cut.tables if table.metadata is not None}
-    connection = duckdb_connection(written, environ=os.environ) if written else _nothing_to_read()
+    if not written:
+        connection = _nothing_to_read()
+    else:
+        with _waiting().watched("reading the tables' metadata"):
+            connection = duckdb_connection(
+                written, environ=os.environ, answers_within_s=LIMIT_S.get()
+            )
     for table in cut.tables:
         if table.metadata is None:
             connection.execute(_empty_view(table))
     return connection
+
+
+def _waiting() -> ServerCalls:
+    """Return the calls to DuckDB, for its notice: DuckDB reads S3 by itself."""
+    return ServerCalls("DuckDB and S3", notice_s=notice_s())
 
 
 def _nothing_to_read() -> duckdb.DuckDBPyConnection:
@@ -165,55 +175,48 @@ def _empty_view(table: TableStatus) -> str:
 
 
 def _chunks(result: duckdb.DuckDBPyConnection, limit: _Limit) -> Iterator[list[tuple[Any, ...]]]:
+    calls = _waiting()
     while True:
-        with limit.working():
+        with calls.watched("reading rows"), limit.working():
             chunk = result.fetchmany(_CHUNK_ROWS)
         if not chunk:
             return
         yield chunk
 
 
-def _write(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]], form: str) -> None:
-    if form == "csv":
-        _write_csv(columns, chunks)
-    elif form == "json":
+def _write(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]], form: Form) -> None:
+    if form is Form.CSV:
+        forms.write_csv(columns, chunks)
+    elif form is Form.VERTICAL:
+        forms.write_vertical(columns, chunks)
+    elif form is Form.JSON:
         rows = ([json_output.cell(value) for value in row] for chunk in chunks for row in chunk)
         out(json.dumps({"columns": list(columns), "rows": list(rows)}, ensure_ascii=False))
     else:
         _write_table(columns, chunks)
 
 
-def _write_csv(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]]) -> None:
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(columns)
-    for chunk in chunks:
-        writer.writerows([json_output.cell(value) for value in row] for row in chunk)
-        out(buffer.getvalue().removesuffix("\n"))
-        buffer.seek(0)
-        buffer.truncate()
-    if rest := buffer.getvalue():
-        out(rest.removesuffix("\n"))
-
-
 def _write_table(columns: Sequence[str], chunks: Iterator[list[tuple[Any, ...]]]) -> None:
     shown: list[tuple[Any, ...]] = []
     more = 0
     for chunk in chunks:
-        fits = ROWS_SHOWN_MAX - len(shown)
-        shown += chunk[:fits]
-        more += len(chunk[fits:])
+        left = forms.TEXT_ROWS_MAX - len(shown)
+        shown += chunk[:left]
+        more += len(chunk[left:])
     out(text.rows(columns, shown))
-    if more:
-        out(f"{text.many(more, 'row')} more not shown: --format csv writes all.")
+    forms.write_left_out(more)
+    if not text.fits(columns, shown):
+        note("Cells are folded: --format vertical has a line per column.")
 
 
-def _refused(error: duckdb.Error) -> TallystickError:
+def _refused(error: duckdb.Error, tables: Sequence[str]) -> TallystickError:
     import duckdb
 
-    first = str(error).strip().splitlines()[0]
-    if isinstance(error, duckdb.IOException):  # the base class of HTTPException
-        from tallystick.tables.sql import unreadable
+    from tallystick.tables.sql import unreadable, whole_message
 
+    if isinstance(error, duckdb.IOException):  # the base class of HTTPException
         return unreadable(error, "the tables", os.environ)
-    return InvalidRequest(f"DuckDB refused the statement ({first}).", hint="correct the statement.")
+    hint = "correct the statement."
+    if isinstance(error, duckdb.CatalogException):
+        hint = f"correct the statement. The tables of this lake are: {listed(sorted(tables))}."
+    return InvalidRequest(f"DuckDB refused the statement:\n{whole_message(error)}", hint=hint)

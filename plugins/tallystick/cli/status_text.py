@@ -2,46 +2,53 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, timedelta
 
+from tallystick.cli.colour import painted
+from tallystick.cli.interval_table import interval_table
 from tallystick.cli.lag import Lag
+from tallystick.cli.run_link import URL_ENVS, run_url
 from tallystick.cli.text import (
     INDENT,
     age,
     classes,
     command,
-    grid,
     length,
     many,
     paragraph,
     span,
     spell,
 )
-from tallystick.format.interval import Request
-from tallystick.format.page import Totals
-from tallystick.operations.status import IntervalStatus, Status, dead_share
+from tallystick.format.interval import Interval
+from tallystick.operations.status import Status
 from tallystick.operations.status.gaps import Gap
 from tallystick.operations.status.grants import GrantStatus
 
 PENDING_SHOWN = 20
 STALE_SHOWN = 20
 DEAD_SHOWN = 20
+_ABOUT_GRANTS = (
+    "The ledger does not know if these runs still work. Look at the run in Airflow: if it failed, clear it; if it is "
+    "gone, start another one with take_over=true."
+)
+_WITHOUT_LINK = f"To see links here, set {URL_ENVS[0]} to Airflow's address."
 
 
 def status(
-    answer: Status, *, last: int, problems: Mapping[str, int] | None = None, lag: Lag | None = None
+    answer: Status, *, limit: int, problems: Mapping[str, int] | None = None, lag: Lag | None = None
 ) -> str:
     """Return the answer as text: intervals, grants, losses, gaps with commands, and a verdict if `problems` is given."""
     dags = {one.owner.dag for one in answer.intervals}
     dag = next(iter(dags)) if len(dags) == 1 else None
     parts = ["\n".join([*_status_head(answer, dag), *_lag(answer, lag)])]
-    shown = answer.intervals[-last:] if last else answer.intervals
+    shown = answer.intervals[-limit:] if limit else answer.intervals
     if shown:
-        parts.append(_interval_grid(shown, dag))
+        parts.append(interval_table(shown, dag))
     left_out = len(answer.intervals) - len(shown)
     if left_out:
-        parts.append(f"{many(left_out, 'earlier interval')} not shown: --last 0 shows all.")
+        parts.append(f"{many(left_out, 'earlier interval')} not shown: --limit 0 shows all.")
     parts.append(paragraph(_sums(answer)))
     parts += _all_dead(answer)
     parts += _grants(answer)
@@ -50,10 +57,12 @@ def status(
     parts += _cancelled(answer)
     parts += _lost(answer)
     parts += _fewer(answer)
-    parts.append(_gaps(answer.gaps))
+    parts += ["\n".join(lines) for lines in (_gaps(answer), _outside(answer, lag)) if lines]
     if problems is not None:
         counts = ", ".join(f"{count:,} {name}" for name, count in problems.items())
-        parts.append(f"NOT OK: {counts}." if problems else "OK.")
+        parts.append(
+            f"{painted('NOT OK', 'bad')}: {counts}." if problems else painted("OK.", "good")
+        )
     return "\n\n".join(parts)
 
 
@@ -89,7 +98,9 @@ def _lag(answer: Status, lag: Lag | None) -> list[str]:
 def _all_dead(answer: Status) -> list[str]:
     if not answer.all_dead:
         return []
-    lines = [f"ALL DEAD: {many(len(answer.all_dead), 'interval')} with dead letters and no record:"]
+    lines = [
+        f"{painted('ALL DEAD:', 'bad')} {many(len(answer.all_dead), 'interval')} with dead letters and no record:"
+    ]
     lines += [
         f"{INDENT}{span(one.interval)}: {many(one.totals.dead_letters, 'dead letter')}"
         for one in answer.all_dead[:DEAD_SHOWN]
@@ -99,15 +110,6 @@ def _all_dead(answer: Status) -> list[str]:
         lines.append(f"{INDENT}and {len(answer.all_dead) - DEAD_SHOWN:,} more")
     lines.append("Read the reasons in the table dead_letters with `tally sql`.")
     return ["\n".join(lines)]
-
-
-def _dead(totals: Totals) -> str:
-    """Return the number of dead letters with their share; the share is `all` only if it is exactly 1."""
-    share = dead_share(totals)
-    if not share:
-        return f"{totals.dead_letters:,}"
-    percent = "all" if share == 1 else "<1%" if share < 0.01 else f"{int(share * 100)}%"
-    return f"{totals.dead_letters:,} ({percent})"
 
 
 def _status_head(answer: Status, dag: str | None) -> list[str]:
@@ -125,30 +127,11 @@ def _status_head(answer: Status, dag: str | None) -> list[str]:
     return lines
 
 
-def _interval_grid(intervals: Sequence[IntervalStatus], dag: str | None) -> str:
-    rows = [
-        (
-            spell(one.interval.start),
-            spell(one.interval.end),
-            one.state,
-            str(one.generation),
-            *(
-                (f"{one.totals.records:,}", _dead(one.totals), f"{one.totals.offsets:,}")
-                if one.totals is not None
-                else ("", "", "")
-            ),
-            _owner(one.owner, dag),
-        )
-        for one in intervals
-    ]
-    headings = ("from", "to", "state", "gen", "records", "dead", "offsets", "owner")
-    return grid(headings, rows, right=("gen", "records", "dead", "offsets"))
-
-
 def _grants(answer: Status) -> list[str]:
     if not answer.grants:
         return []
-    lines = [f"{many(len(answer.grants), 'grant')} not committed yet:"]
+    lines = [painted(f"{many(len(answer.grants), 'grant')} not committed yet:", "open")]
+    linked = False
     for grant in answer.grants:
         kind = "replaces committed rows" if grant.replaces else "fills a gap"
         since = (
@@ -158,11 +141,10 @@ def _grants(answer: Status) -> list[str]:
         )
         line = f"{span(grant.interval)}: {grant.request}, generation {grant.generation}, {kind}, {since}"
         lines.append(paragraph(line, indent=INDENT))
-    lines.append(
-        paragraph(
-            "If a run has ended and left a grant, clear the run, or start another one with take_over=true."
-        )
-    )
+        url = run_url(grant.request, os.environ)
+        linked = linked or url is not None
+        lines += [f"{INDENT * 2}{url}"] if url is not None else []
+    lines.append(paragraph(f"{_ABOUT_GRANTS} {'' if linked else _WITHOUT_LINK}".rstrip()))
     parts = ["\n".join(lines)]
     stuck = [grant for grant in answer.grants if grant.stuck]
     if stuck:
@@ -172,7 +154,8 @@ def _grants(answer: Status) -> list[str]:
 
 def _stuck(grants: Sequence[GrantStatus]) -> str:
     lines = [
-        f"STUCK? {many(len(grants), 'grant')} a day old or more, or without a plan. If a run will never commit, cancel:"
+        f"{painted('STUCK?', 'open')} {many(len(grants), 'grant')} a day old or more, or without a plan. "
+        "If a run will never commit, cancel:"
     ]
     lines += [command(grant.release) for grant in grants]
     return "\n".join(lines)
@@ -181,7 +164,7 @@ def _stuck(grants: Sequence[GrantStatus]) -> str:
 def _pending(answer: Status) -> list[str]:
     if not answer.pending:
         return []
-    lines = [f"PENDING: {many(len(answer.pending), 'interval')} to publish:"]
+    lines = [f"{painted('PENDING:', 'open')} {many(len(answer.pending), 'interval')} to publish:"]
     for one in answer.pending[:PENDING_SHOWN]:
         in_progress = ", in progress: some rows may be published" if one.in_progress else ""
         lines.append(
@@ -202,7 +185,9 @@ def _pending(answer: Status) -> list[str]:
 def _stale(answer: Status) -> list[str]:
     if not answer.stale:
         return []
-    lines = [f"STALE: {many(len(answer.stale), 'interval')} whose lookback has changed since:"]
+    lines = [
+        f"{painted('STALE:', 'open')} {many(len(answer.stale), 'interval')} whose lookback has changed since:"
+    ]
     lines += [
         paragraph(f"{span(one.interval)}: lookback {span(one.changed)}", indent=INDENT)
         for one in answer.stale[:STALE_SHOWN]
@@ -232,7 +217,8 @@ def _lost(answer: Status) -> list[str]:
     if not answer.lost:
         return []
     lines = [
-        f"LOST: {many(answer.totals.lost, 'offset')}, deleted before they were read; an operator accepted that:"
+        f"{painted('LOST:', 'bad')} {many(answer.totals.lost, 'offset')}, deleted before they were read; "
+        "an operator accepted that:"
     ]
     lines += [
         f"{INDENT}{span(one.interval)}: {one.totals.lost:,} of {one.totals.offsets:,} offsets"
@@ -245,30 +231,69 @@ def _lost(answer: Status) -> list[str]:
 def _fewer(answer: Status) -> list[str]:
     if not answer.fewer:
         return []
-    lines = ["FEWER: replaced by fewer records and dead letters, and an operator accepted that:"]
+    lines = [
+        f"{painted('FEWER:', 'bad')} replaced by fewer records and dead letters, and an operator accepted that:"
+    ]
     for one in answer.fewer:
         line = f"{span(one.interval)}: {one.now:,} of {one.before:,} records and dead letters"
         lines.append(paragraph(line, indent=INDENT))
     return ["\n".join(lines)]
 
 
-def _gaps(found: Sequence[Gap]) -> str:
-    if not found:
-        return "No gaps."
-    lines = [f"{many(len(found), 'gap')}:"]
-    for gap in found:
-        whole = (
-            f" ({many(gap.intervals, 'interval')})" if gap.intervals else " (no whole intervals)"
-        )
-        lines.append(f"{INDENT}{span(gap.interval)}{whole}")
+def _gaps(answer: Status) -> list[str]:
+    if answer.first is None or answer.last is None:
+        return ["The ledger has no interval yet."]
+    if not answer.gaps:
+        whole = span(Interval(start=answer.first, end=answer.last))
+        return [painted(f"No gaps from {whole}.", "good")]
+    lines = [painted(f"{many(len(answer.gaps), 'gap')}:", "bad")]
+    for gap in answer.gaps:
+        lines.append(f"{INDENT}{span(gap.interval)} ({_whole(gap, answer.every)})")
         if gap.gone:
             line = f"{many(gap.gone, 'offset')} of it belong to a closed topic; fill the gap as a loss:"
             lines.append(paragraph(line, indent=INDENT))
         if gap.command:
             lines.append(command(gap.command))
-    return "\n".join(lines)
+    return lines
 
 
-def _owner(request: Request, dag: str | None) -> str:
-    owner = str(request)
-    return owner.removeprefix(f"{dag} / ") if dag is not None else owner
+def _whole(gap: Gap, every: timedelta | None) -> str:
+    """Return the offsets of a gap and, if its runs have a schedule, how many intervals of it the gap is."""
+    offsets = many(gap.offsets, "offset")
+    if gap.intervals:
+        return f"{many(gap.intervals, 'interval')}, {offsets}"
+    return (
+        offsets if every is None else f"{offsets}; not a whole number of the schedule's intervals"
+    )
+
+
+def _outside(answer: Status, lag: Lag | None) -> list[str]:
+    """Return lines with the offsets before the first boundary and after the last one, which are in no interval."""
+    if answer.first is None or answer.last is None or not answer.read_to:
+        return []
+    if lag is None or lag.error is not None:
+        why = "Kafka was not asked" if lag is None or lag.error is None else lag.error.kind
+        return [
+            f"Offsets before {spell(answer.first)} and after {spell(answer.last)}: not known ({why})."
+        ]
+    sides = [
+        (
+            f"before {spell(answer.first)}",
+            [(n, t.before) for n, t in lag.topics.items() if t.before],
+        ),
+        (f"after {spell(answer.last)}", [(n, t.after) for n, t in lag.topics.items() if t.after]),
+    ]
+    lines = [
+        f"{INDENT}{side}: "
+        + ", ".join(f"{many(count or 0, 'offset')} of {n}" for n, count in counts)
+        for side, counts in sides
+        if counts
+    ]
+    if not lines:
+        return [f"No offsets before {spell(answer.first)} or after {spell(answer.last)}."]
+    head = painted("In no interval, because the ledger does not reach that far:", "open")
+    tail = (
+        "Runs of later intervals read what is after. To read what is before, trigger the DAG with from, and with "
+        f"to={spell(answer.first).replace(' ', 'T')}."
+    )
+    return [head, *lines, *([paragraph(tail)] if sides[0][1] else [])]

@@ -5,13 +5,15 @@ Words are not broken: if a key or URI is longer than a line, it stays whole, so 
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tallystick.cli import colour
 from tallystick.format.interval import Interval
 from tallystick.format.page import TOTALS, Totals
 from tallystick.operations.preview import Preview
@@ -248,7 +250,8 @@ def released(answer: Released) -> str:
 def probe_step(step: ProbeStep) -> str:
     """Return one check of a store and its result as text."""
     good = step.found == step.expected or step.found in step.expected.split(" or ")
-    lines = [paragraph(f"{'ok  ' if good else 'FAIL'}  {step.request}")]
+    line = paragraph(f"{'ok  ' if good else 'FAIL'}  {step.request}")
+    lines = [colour.first_word(line, "good" if good else "bad")]
     if not good:
         lines.append(paragraph(f"expected  {step.expected}", indent=INDENT * 3))
         lines.append(paragraph(f"found     {step.found}", indent=INDENT * 3))
@@ -273,9 +276,14 @@ def check(answer: Check) -> str:
     if answer.proven:
         counts = ", ".join(many(count, what) for what, count in answer.counted.items())
         lines = textwrap.wrap(counts or "nothing to check", width() - 16) or [""]
-        head = [f"ok    {answer.name:<9} {lines[0]}", *(f"{'':16}{line}" for line in lines[1:])]
+        head = [
+            f"{colour.painted('ok', 'good')}    {answer.name:<9} {lines[0]}",
+            *(f"{'':16}{line}" for line in lines[1:]),
+        ]
         return "\n".join((*head, *(paragraph(line, indent=" " * 16) for line in answer.remarks)))
-    lines = [f"FAIL  {answer.name:<9} {many(answer.problems, 'counter-example')}, the first:"]
+    lines = [
+        f"{colour.painted('FAIL', 'bad')}  {answer.name:<9} {many(answer.problems, 'counter-example')}, the first:"
+    ]
     lines.append(_finding(answer.findings[0]))
     lines.append(paragraph(f"Expected: {CHECKS[answer.name]}.", indent=INDENT * 3))
     if answer.problems > 1:
@@ -300,20 +308,62 @@ def proof(answer: Proof) -> str:
     of = f"{answer.pipeline} at {answer.uri}, version {answer.version}"
     if not answer.proven:
         broken = [one.name for one in answer.checks if not one.proven]
-        return paragraph(f"NOT PROVEN: {of}. Counter-examples in: {', '.join(broken)}.")
+        failed = paragraph(f"NOT PROVEN: {of}. Counter-examples in: {', '.join(broken)}.")
+        return failed.replace("NOT PROVEN", colour.painted("NOT PROVEN", "bad"), 1)
     rest = "" if answer.deep else " Rows were not read; use --deep to read them."
-    return paragraph(f"Proven: {of}.{rest}")
+    return colour.first_word(paragraph(f"Proven: {of}.{rest}"), "good")
 
 
 # ---------------------------------------------------------------- sql
 
 
 def rows(columns: Sequence[str], found: Sequence[Sequence[Any]]) -> str:
-    """Return the rows of a query as a grid."""
+    """Return the rows of a query as a grid; a row that is too wide has folded cells."""
     numbers = [
         name
         for at, name in enumerate(columns)
         if any(isinstance(row[at], int | float) and not isinstance(row[at], bool) for row in found)
     ]
-    cells = [["" if value is None else shown(str(value)) for value in row] for row in found]
+    cells = [[cell(value) for value in row] for row in found]
     return grid([shown(name) for name in columns], cells, right=numbers)
+
+
+def fits(columns: Sequence[str], found: Sequence[Sequence[Any]]) -> bool:
+    """Return True if the grid of these rows has no folded cell."""
+    widths = [max(len(cell(value)) for value in of) for of in zip(columns, *found, strict=True)]
+    return sum(widths) + 2 * (len(widths) - 1) <= width()
+
+
+def vertical(number: int, columns: Sequence[str], row: Sequence[Any]) -> str:
+    """Return one row with a line per column. A long value stays on its line, so that it can be copied."""
+    names = [shown(name) for name in columns]
+    wide = max(map(len, names), default=0)
+    lines = [f"-[ row {number} ]".ljust(wide + 3, "-")]
+    lines += [
+        f"{name:<{wide}} | {cell(value)}".rstrip() for name, value in zip(names, row, strict=True)
+    ]
+    return "\n".join(lines)
+
+
+def cell(value: Any) -> str:
+    """Return one value as text: null as nothing, bytes as UTF-8 or else hexadecimal, lists and structs as JSON."""
+    if value is None:
+        return ""
+    plain = _plain(value)
+    if isinstance(plain, str):
+        return shown(plain)
+    return shown(json.dumps(plain, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        body = bytes(value)
+        try:
+            return body.decode()
+        except UnicodeDecodeError:
+            return f"0x{body.hex()}"
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    return value if value is None or isinstance(value, bool | int) else str(value)

@@ -136,12 +136,26 @@ def ends_on(
 
 
 def described(connection: str, topic: str, *, environ: Mapping[str, str]) -> TopicState:
-    """Return identity and offsets of a topic by a connection's name; raises SettingsError, and what the client raises."""
+    """Return identity and offsets of a topic by a connection's name, within the time limit of the command.
+
+    Raises SettingsError, and what the client raises; KafkaUnavailable after the limit.
+    """
+    from tallystick.cli.waiting import LIMIT_S, kafka_within
     from tallystick.connections.resolve import resolve
     from tallystick.kafka.planning import LogPlanner
 
-    with LogPlanner(resolve(KafkaSettings, connection, environ=environ)) as planner:
-        return planner.describe([topic])[topic]
+    settings = resolve(KafkaSettings, connection, environ=environ)
+
+    def describe() -> TopicState:
+        with LogPlanner(settings) as planner:
+            return planner.describe([topic])[topic]
+
+    return kafka_within(
+        LIMIT_S.get(),
+        connection,
+        describe,
+        hint="check that this machine reaches the brokers, and run the command again.",
+    )
 
 
 def text(answer: Adopted, *, ends_known: bool) -> str:

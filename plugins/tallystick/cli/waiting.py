@@ -1,4 +1,4 @@
-"""Reports a store that does not answer: a command names it on standard error after seconds, and ends after a minute.
+"""Reports a server that does not answer: a command names it on standard error after seconds, and ends after a minute.
 
 This is for a person or a script that calls `tally`. Tasks wait longer, and for more.
 """
@@ -8,19 +8,21 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from itertools import count
 from pathlib import Path
+from typing import TypeVar
 
-from tallystick.cli.errors import note
-from tallystick.errors import InvalidRequest
+from tallystick.cli.errors import REQUESTS, note
+from tallystick.errors import InvalidRequest, KafkaUnavailable
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 
+T = TypeVar("T")
 TIMEOUT_ENV = "TALLYSTICK_TIMEOUT"
 TIMEOUT_S = 60.0
-NOTICE_S = 5.0
+NOTICE_S = 3.0
 LIMIT_S: ContextVar[float] = ContextVar("limit_s", default=TIMEOUT_S)
 
 
@@ -38,58 +40,27 @@ def seconds(text: str) -> float:
     return found
 
 
-class WatchedStore:
-    """A wrapper of a store that names a call on standard error if it takes long. It changes nothing else."""
+def notice_s() -> float:
+    """Return the seconds after which a command names what it waits for."""
+    # One try of a listing or of a write ends after a sixth of the limit: the notice must come earlier.
+    return min(NOTICE_S, LIMIT_S.get() / 8)
 
-    def __init__(self, store: Store, *, notice_s: float) -> None:
-        self._store = store
+
+class ServerCalls:
+    """The calls to one server that are in progress. A call that takes long is named once on standard error."""
+
+    def __init__(self, server: str, *, notice_s: float) -> None:
+        self._server = server
         self._notice_s = notice_s
         self._numbers = count()
         self._lock = threading.Lock()
-        # The calls in progress, by number: the start, and the description, which is None after the call was named.
+        # By number: the start, and the description, which is None after the call was named.
         self._calls: dict[int, tuple[float, str | None]] = {}
         self._watching = False
 
-    def __repr__(self) -> str:
-        return repr(self._store)
-
-    @property
-    def uri(self) -> str:
-        """The URI of the wrapped store."""
-        return self._store.uri
-
-    def get(self, key: str) -> Stored | None:
-        """Read an object from the wrapped store."""
-        with self._watched(f"reading {key}"):
-            return self._store.get(key)
-
-    def create(self, key: str, body: bytes | Path) -> Outcome:
-        """Create an object in the wrapped store. Safe to repeat: its `create` is."""
-        with self._watched(f"writing {key}"):
-            return self._store.create(key, body)
-
-    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
-        """Replace an object in the wrapped store. Safe to repeat: its `replace` is."""
-        with self._watched(f"writing {key}"):
-            return self._store.replace(key, body, expected=expected)
-
-    def list(self, prefix: str) -> Iterator[Listed]:
-        """List the wrapped store."""
-        found = iter(self._store.list(prefix))
-        while True:
-            with self._watched(f"listing {prefix or 'all objects'}"):
-                listed = next(found, None)
-            if listed is None:
-                return
-            yield listed
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects from the wrapped store. Safe to repeat: its `delete` is."""
-        with self._watched("deleting objects"):
-            self._store.delete(keys)
-
     @contextmanager
-    def _watched(self, what: str) -> Iterator[None]:
+    def watched(self, what: str) -> Iterator[None]:
+        """Name the call on standard error if it takes longer than `notice_s`."""
         number = next(self._numbers)
         with self._lock:
             self._calls[number] = (time.monotonic(), what)
@@ -121,4 +92,87 @@ class WatchedStore:
                 }
                 self._calls.update({number: (since, None) for number, (since, _) in late.items()})
             for _, what in late.values():
-                note(f"still waiting for {self._store!r}: {what}.")
+                note(f"still waiting for {self._server}: {what}.")
+
+
+class WatchedStore:
+    """A wrapper of a store that counts requests, and names one on standard error if it takes long. It changes nothing."""
+
+    def __init__(self, store: Store, *, notice_s: float) -> None:
+        self._store = store
+        endpoint = getattr(store, "endpoint_url", None)
+        server = store.uri if endpoint is None else f"{store.uri} at {endpoint}"
+        self.calls = ServerCalls(server, notice_s=notice_s)
+
+    def __repr__(self) -> str:
+        return repr(self._store)
+
+    @property
+    def uri(self) -> str:
+        """The URI of the wrapped store."""
+        return self._store.uri
+
+    def get(self, key: str) -> Stored | None:
+        """Read an object from the wrapped store."""
+        with self._watched(f"reading {key}"):
+            return self._store.get(key)
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        """Create an object in the wrapped store. Safe to repeat: its `create` is."""
+        with self._watched(f"writing {key}"):
+            return self._store.create(key, body)
+
+    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+        """Replace an object in the wrapped store. Safe to repeat: its `replace` is."""
+        with self._watched(f"writing {key}"):
+            return self._store.replace(key, body, expected=expected)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """List the wrapped store."""
+        found = iter(self._store.list(prefix))
+        while True:
+            with self.calls.watched(f"listing {prefix or 'all objects'}"):
+                listed = next(found, None)
+            if listed is None:
+                return
+            yield listed
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects from the wrapped store. Safe to repeat: its `delete` is."""
+        with self._watched("deleting objects"):
+            self._store.delete(keys)
+
+    @contextmanager
+    def _watched(self, what: str) -> Iterator[None]:
+        REQUESTS.sent += 1
+        with self.calls.watched(what):
+            yield
+
+
+def kafka_within(limit_s: float, connection: str, read: Callable[[], T], *, hint: str) -> T:
+    """Call `read` in a thread, and wait `limit_s` at most: name look-ups and logins have other limits.
+
+    It must only read: after the limit, the thread goes on until its own limits end it, or until the process ends. Raises
+    KafkaUnavailable after the limit, and what `read` raises.
+    """
+    found: list[T] = []
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            found.append(read())
+        except Exception as error:  # noqa: BLE001 - raised again below, in the waiting thread
+            failed.append(error)
+
+    thread = threading.Thread(target=run, name="tally-kafka", daemon=True)
+    calls = ServerCalls(f"Kafka (connection {connection})", notice_s=min(notice_s(), limit_s / 2))
+    with calls.watched("reading the topic's identity and offsets"):
+        thread.start()
+        thread.join(limit_s)
+    if failed:
+        raise failed[0]
+    if not found:
+        raise KafkaUnavailable(
+            f"Kafka (connection {connection}) did not answer within {limit_s:g} s.", hint=hint
+        )
+    return found[0]

@@ -14,12 +14,12 @@ _memory_stores: dict[str, MemoryStore] = {}
 _memory_lock = threading.Lock()
 
 
-def open_store(uri: str, *, answers_within_s: float | None = None) -> Store:
+def open_store(uri: str, *, reads_within_s: float | None = None, writes_too: bool = True) -> Store:
     """Open `s3://bucket/prefix` with boto3's own settings and TALLYSTICK_S3_*, or `memory://name`, shared by name.
 
-    `answers_within_s`: the seconds that a read may wait, over all its tries; None means the default, some minutes, which
-    suits a task. No request is made. Raises InvalidPipeline if the URI is not allowed, SettingsError if boto3 cannot use
-    the settings.
+    `reads_within_s`: the seconds that a read may wait, over all its tries; None means the default, some minutes, which
+    suits a task. `writes_too`: if it also shortens the wait for one try of a write, and for a delete. No request is made.
+    Raises InvalidPipeline if the URI is not allowed, SettingsError if boto3 cannot use the settings.
     """
     check_no_key(uri)
     if uri.startswith("memory://"):
@@ -31,9 +31,10 @@ def open_store(uri: str, *, answers_within_s: float | None = None) -> Store:
         from tallystick.store.s3 import S3Settings, S3Store
 
         settings = S3Settings.from_environ(os.environ)
-        if answers_within_s is not None:
-            settings = settings.answering_within(answers_within_s)
-        return S3Store(uri, settings=settings)
+        if reads_within_s is None:
+            return S3Store(uri, settings=settings)
+        limited = settings.answering_within(reads_within_s)
+        return S3Store(uri, settings=limited if writes_too else settings, reading=limited)
     raise InvalidPipeline(
         f"lake URI {uri!r} is not allowed: it begins with neither s3:// nor memory://.",
         hint="write `warehouse` as s3://bucket/prefix; for another S3 server set AWS_ENDPOINT_URL_S3 as well.",

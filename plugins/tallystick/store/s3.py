@@ -146,14 +146,22 @@ class S3Store:
         uri: str,
         *,
         settings: S3Settings | None = None,
+        reading: S3Settings | None = None,
         session: boto3.session.Session | None = None,
     ) -> None:
-        """Create the clients. No request is sent to S3. Raises InvalidPipeline if `uri` is not allowed, SettingsError."""
+        """Create the clients. No request is sent to S3. Raises InvalidPipeline if `uri` is not allowed, SettingsError.
+
+        `reading`: other settings of time and attempts for reading and listing objects.
+        """
         self._address = parse_s3_uri(uri)
         self._settings = settings or S3Settings()
         make = _client_factory(session, self._settings)
         self._writer = make(1)
-        self._reader = make(self._settings.read_attempts_max)
+        # For requests that change something and may be repeated: deletes, and the parts of an upload.
+        self._patient = make(self._settings.read_attempts_max)
+        self._reader = self._patient
+        if reading is not None and reading != self._settings:
+            self._reader = _client_factory(session, reading)(reading.read_attempts_max)
         self._endpoint_url = self._reader.meta.endpoint_url
         self._common: dict[str, Any] = {"Bucket": self._address.bucket}
         if self._settings.bucket_owner is not None:
@@ -242,7 +250,7 @@ class S3Store:
         while batch := [*islice(full_keys, _DELETE_KEYS_MAX)]:
             wanted = f"delete {len(batch)} objects, the first of them {batch[0]!r}"
             try:
-                answer = self._reader.delete_objects(
+                answer = self._patient.delete_objects(
                     **self._common,
                     Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
                 )
@@ -276,7 +284,7 @@ class S3Store:
         return create_in_parts(
             path,
             once=self._writer,
-            patient=self._reader,
+            patient=self._patient,
             place={**self._common, "Key": full_key},
             written=self._written,
             part_bytes=self._settings.part_bytes,

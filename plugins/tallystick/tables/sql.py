@@ -28,18 +28,23 @@ EXTENSIONS = ("httpfs", "avro", "iceberg")
 """In loading order; all three are needed for iceberg_scan on s3://."""
 
 REGION = "us-east-1"
+_TRIES = 3
 _METADATA_URI = re.compile(r"(s3://([^/]+)/.*?tables/[^/]+/)metadata/[^/]+")
 
 
 def duckdb_connection(
-    tables: Mapping[str, str], *, environ: Mapping[str, str]
+    tables: Mapping[str, str],
+    *,
+    environ: Mapping[str, str],
+    answers_within_s: float | None = None,
 ) -> duckdb.DuckDBPyConnection:
     """Open an in-memory DuckDB with one view per table name over its metadata file's URI (`s3://...`).
 
     Credentials, region and endpoint come from `environ` (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL_S3, ...). If it has no
-    credentials, they come from boto3's credential chain. The caller must check statements of users with `reading_only`
-    first. Raises SettingsError (no credentials or refused ones, no extension, no s3 URI), StoreUnavailable if S3 does not
-    respond, and Corrupt if metadata is gone or unreadable.
+    credentials, they come from boto3's credential chain. `answers_within_s`: the seconds that one request to S3 may take,
+    over all its tries; None means DuckDB's default, two minutes. The caller must check statements of users with
+    `reading_only` first. Raises SettingsError (no credentials or refused ones, no extension, no s3 URI), StoreUnavailable
+    if S3 does not respond, and Corrupt if metadata is gone or unreadable.
     """
     places = {name: _place(name, uri) for name, uri in tables.items()}
     connection = duckdb.connect(
@@ -53,6 +58,9 @@ def duckdb_connection(
             connection, buckets=sorted({bucket for _, bucket in places.values()}), environ=environ
         )
         connection.execute("SET TimeZone = 'UTC'")
+        if answers_within_s is not None:
+            connection.execute(f"SET http_retries = {_TRIES - 1}")
+            connection.execute(f"SET http_timeout = {max(1, int(answers_within_s / _TRIES))}")
         folders = ", ".join(_quoted(folder) for folder, _ in sorted(places.values()))
         connection.execute(f"SET allowed_directories = [{folders}]")
         connection.execute("SET enable_external_access = false")
@@ -75,7 +83,8 @@ def reading_only(connection: duckdb.DuckDBPyConnection, sql: str) -> str:
         statements = connection.extract_statements(sql)
     except duckdb.Error as error:
         raise InvalidRequest(
-            f"the statement cannot be parsed: {error}.", hint="correct the statement."
+            f"DuckDB cannot parse the statement:\n{whole_message(error)}",
+            hint="correct the statement.",
         ) from error
     kinds = [statement.type for statement in statements]
     # EXPLAIN is refused too: EXPLAIN ANALYZE runs its statement, and the type does not show which statement that is.
@@ -198,6 +207,11 @@ def _create_view(
         )
     except duckdb.Error as error:
         raise unreadable(error, uri, environ) from error
+
+
+def whole_message(error: duckdb.Error) -> str:
+    """Return DuckDB's message in all its lines: with its suggestion, and the statement with a mark below the mistake."""
+    return "\n".join(line for line in str(error).splitlines() if line.strip())
 
 
 def unreadable(error: duckdb.Error, what: str, environ: Mapping[str, str]) -> TallystickError:

@@ -22,6 +22,9 @@ def _no_lake_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> 
         "AWS_ENDPOINT_URL",
         "COLUMNS",
         "FORCE_COLOR",
+        "NO_COLOR",
+        "TALLYSTICK_AIRFLOW_URL",
+        "AIRFLOW__API__BASE_URL",
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TALLYSTICK_STATE_DIR", str(tmp_path / "state"))

@@ -35,16 +35,19 @@ def test_help_fits_its_columns_and_shows_no_markup(argv: list[str]) -> None:
 def test_status_shows_intervals_gaps_and_grants(lake: SmallLake) -> None:
     output = tally("status", LAKE).stdout
     assert f"small at {LAKE}, version 11" in output
-    assert "2013-01-02  2013-01-03  committed    2        5  2 (28%)       11" in output
+    assert (
+        "2013-01-02  01-03  committed    2        5  2 (28%)  scheduled__2013-01-02T00:00:00+00:00 (clear 1)\n"
+        in output
+    )
     assert "4 intervals committed: 15 records, 6 dead letters, 2 aborted, 2 control." in output
     assert "1 grant not committed yet:" in output
     assert "2013-01-06 to 2013-01-07: small / scheduled__2013-01-06T00:00:00+00:00" in output
-    assert "1 gap:\n  2013-01-04 to 2013-01-05 (1 interval)\n" in output
+    assert "1 gap:\n  2013-01-04 to 2013-01-05 (1 interval, 7 offsets)\n" in output
 
 
 def test_the_command_of_a_gap_can_be_pasted_into_a_shell(lake: SmallLake) -> None:
     output = tally("status", LAKE).stdout
-    command = output[output.index("airflow backfill") :]
+    command = output[output.index("airflow backfill") :].split("\n\n")[0]
     words = subprocess.run(
         ["sh", "-c", f"airflow() {{ printf '%s\\n' \"$@\"; }}\n{command}"],
         capture_output=True,
@@ -57,7 +60,7 @@ def test_the_command_of_a_gap_can_be_pasted_into_a_shell(lake: SmallLake) -> Non
 def test_a_command_with_conf_is_quoted(lake: SmallLake) -> None:
     lake.run(days(4, 5), run="manual__x", **{"from": "2013-01-04", "to": "2013-01-04T06:00"})
     output = tally("status", LAKE).stdout
-    command = output[output.index("airflow dags trigger") :]
+    command = output[output.index("airflow dags trigger") :].split("\n\n")[0]
     words = subprocess.run(
         ["sh", "-c", f"airflow() {{ printf '%s\\n' \"$@\"; }}\n{command}"],
         capture_output=True,
@@ -72,9 +75,9 @@ def test_a_command_with_conf_is_quoted(lake: SmallLake) -> None:
 
 
 def test_status_shows_the_latest_intervals_and_counts_the_others(lake: SmallLake) -> None:
-    output = tally("status", LAKE, "--last", "2").stdout
-    assert "2013-01-03  2013-01-04  committed" not in output
-    assert "3 earlier intervals not shown: --last 0 shows all." in output
+    output = tally("status", LAKE, "--limit", "2").stdout
+    assert "2013-01-03  01-04  committed" not in output
+    assert "3 earlier intervals not shown: --limit 0 shows all." in output
 
 
 def test_status_shows_losses(lake: SmallLake) -> None:
@@ -105,6 +108,52 @@ def test_status_shows_the_age_of_a_grant_and_the_command_that_releases_it(lake: 
     assert (grant["planned_at"], grant["stuck"]) == ("2024-05-01T00:00:00.000Z", True)
     assert tally(*words).exit_code == 0
     assert tally_json("status", LAKE)["grants"] == []
+
+
+@pytest.mark.parametrize("name", ["TALLYSTICK_AIRFLOW_URL", "AIRFLOW__API__BASE_URL"])
+def test_a_grant_has_the_address_of_its_run_if_airflow_is_known(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "https://user:secret@airflow.example/base/")
+    page = "airflow.example/base/dags/small/runs/scheduled__2013-01-06T00%3A00%3A00%2B00%3A00"
+    output = tally("status", LAKE).stdout
+    assert f"    https://***@{page}\n" in output
+    assert "Look at the run in Airflow: if it failed, clear it;" in " ".join(output.split())
+    assert "To see links here" not in output
+    assert tally_json("status", LAKE)["grants"][0]["url"] == f"https://***@{page}"
+
+
+def test_the_named_address_of_airflow_takes_precedence(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://other")
+    monkeypatch.setenv("TALLYSTICK_AIRFLOW_URL", "http://named")
+    assert tally_json("status", LAKE)["grants"][0]["url"].startswith("http://named/dags/")
+
+
+@pytest.mark.parametrize("url", [None, "", "airflow:8080"])
+def test_without_an_address_of_airflow_status_names_the_variable(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch, url: str | None
+) -> None:
+    if url is not None:
+        monkeypatch.setenv("TALLYSTICK_AIRFLOW_URL", url)
+    output = " ".join(tally("status", LAKE).stdout.split())
+    assert "Look at the run in Airflow" in output
+    assert "To see links here, set TALLYSTICK_AIRFLOW_URL to Airflow's address." in output
+    assert tally_json("status", LAKE)["grants"][0]["url"] is None
+
+
+def test_a_gap_without_a_schedule_is_described_by_its_offsets(lake: SmallLake) -> None:
+    lake.store.delete(lake.keys(""))
+    lake.run(days(1, 2), run="manual__1")
+    lake.run(days(3, 4), run="manual__2")
+    assert "1 gap:\n  2013-01-02 to 2013-01-03 (11 offsets)\n" in tally("status", LAKE).stdout
+
+
+def test_a_gap_that_cuts_the_schedules_intervals_is_marked(lake: SmallLake) -> None:
+    lake.run(days(4, 5), run="manual__x", **{"from": "2013-01-04", "to": "2013-01-04T06:00"})
+    output = tally("status", LAKE).stdout
+    assert "(2 offsets; not a whole number of the schedule's intervals)" in output
 
 
 def test_status_shows_grants_that_ended_without_a_commit(lake: SmallLake) -> None:

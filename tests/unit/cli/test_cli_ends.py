@@ -14,8 +14,9 @@ from support.small_lake import SmallLake
 from tallystick import errors
 from tallystick.cli import app as cli
 from tallystick.cli import errors as report
+from tallystick.cli import forms, sql
 from tallystick.cli import run as cli_run
-from tallystick.cli import sql
+from tallystick.cli.forms import Form
 from tallystick.format import keys
 from unit.cli.invoke import LAKE, tally
 
@@ -82,7 +83,14 @@ def test_a_root_that_cannot_be_read_is_refused_by_every_command(
 
 @pytest.mark.parametrize(
     "argv",
-    [["nonsense"], ["status", "--nonsense"], ["status", "a", "b"], ["sql"], ["log", "-n", "0"]],
+    [
+        ["nonsense"],
+        ["status", "--nonsense"],
+        ["status", "a", "b"],
+        ["sql"],
+        ["log", "-n", "-1"],
+        ["sql", "select 1", "--format", "xml"],
+    ],
 )
 def test_wrong_usage_exits_with_2(argv: list[str]) -> None:
     result = tally(*argv)
@@ -121,7 +129,7 @@ def test_a_closed_pipe_is_no_error(lake: SmallLake, monkeypatch: pytest.MonkeyPa
     def closed(_: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(cli, "out", closed)
+    monkeypatch.setattr(forms, "out", closed)
     monkeypatch.setattr(report, "_silence_stdout", lambda: None)
     assert tally("log", LAKE).exit_code == 141
 
@@ -178,4 +186,4 @@ def test_unreadable_rows_raise_the_kind_that_fits_the_servers_answer(
     monkeypatch.setattr(sql, "connect", lambda *_: Reading())
     monkeypatch.setattr("tallystick.tables.sql.reading_only", lambda _, question: question)
     with pytest.raises(kind, match=rf"could not read the tables at AWS \(HTTP code {status}"):
-        sql.answer(lake.lake, "select 1", form="table")
+        sql.answer(lake.lake, "select 1", form=Form.TABLE)

@@ -40,7 +40,8 @@ def make_healthy(lake: SmallLake) -> None:
 
 def test_ok_exits_with_0_without_problems(lake: SmallLake) -> None:
     make_healthy(lake)
-    assert output_of("status", LAKE, "--ok").endswith("No gaps. OK.")
+    assert output_of("status", LAKE, "--ok").endswith(" OK.")
+    assert "No gaps from 2013-01-01 to 2013-01-07." in output_of("status", LAKE)
     answer = tally_json("status", LAKE, "--ok")
     assert (answer["ok"], answer["problems"]) == (True, {})
 
@@ -97,7 +98,7 @@ def all_dead(lake: SmallLake) -> None:
 
 def test_each_interval_shows_its_share_of_dead_letters(lake: SmallLake) -> None:
     output = output_of("status", LAKE)
-    assert "2013-01-02 2013-01-03 committed 2 5 2 (28%) 11" in output
+    assert "2013-01-02 01-03 committed 2 5 2 (28%) scheduled__" in output
     shares = [interval["dead_share"] for interval in tally_json("status", LAKE)["intervals"]]
     assert shares == [2 / 7, 2 / 7, 2 / 7, None, None]
     assert tally_json("status", LAKE)["dead_share"] == 6 / 21
@@ -107,7 +108,7 @@ def test_an_interval_of_dead_letters_alone_is_a_problem(lake: SmallLake) -> None
     make_healthy(lake)
     all_dead(lake)
     output = output_of("status", LAKE, "--ok", code=1)
-    assert "committed 1 0 4 (all) 4" in output
+    assert "committed 1 0 4 (all) scheduled__" in output
     assert "ALL DEAD: 1 interval with dead letters and no record:" in output
     assert "2013-01-07 to 2013-01-08: 4 dead letters" in output
     assert output.endswith("NOT OK: 1 dead.")
@@ -175,6 +176,8 @@ def test_lag_is_what_comes_after_the_latest_committed_interval(
                 "read_to": sum(status.read_to[TOPIC]),
                 "lag": behind,
                 "gone": 0,
+                "before": 0,
+                "after": 0,
             }
         },
         "error": None,
@@ -187,6 +190,71 @@ def test_lag_falls_to_0_when_all_is_committed(lake: SmallLake, kafka: list[str])
     assert tally_json("status", LAKE)["lag"]["topics"]["events"]["lag"] == 0
     lake.log.append(TOPIC, 1, day(9), n=1)
     assert tally_json("status", LAKE)["lag"]["topics"]["events"]["lag"] == 1
+
+
+# ---------------------------------------------------------------- before and after the ledger
+
+
+def test_offsets_before_and_after_the_ledger_are_counted_although_there_are_no_gaps(
+    lake: SmallLake, kafka: list[str]
+) -> None:
+    """The ledger begins on day 3, so the records of two days are in no interval; two more arrive after its end."""
+    lake.store.delete(lake.keys(""))
+    for first in (3, 4, 5, 6):
+        lake.run(days(first, first + 1))
+    output = output_of("status", LAKE)
+    assert "No gaps from 2013-01-03 to 2013-01-07." in output
+    assert "In no interval, because the ledger does not reach that far:" in output
+    assert "before 2013-01-03: 18 offsets of events" in output
+    assert "after 2013-01-07:" not in output
+    assert "trigger the DAG with from, and with to=2013-01-03." in output
+    lake.log.append(TOPIC, 0, day(8), n=1)
+    lake.log.append(TOPIC, 1, day(9), n=2)
+    assert "after 2013-01-07: 2 offsets of events" in output_of("status", LAKE)
+    topic = tally_json("status", LAKE)["lag"]["topics"]["events"]
+    assert (topic["before"], topic["after"], topic["lag"]) == (18, 2, 2)
+    lake.log.expire(TOPIC, 0, before=1)
+    assert tally_json("status", LAKE)["lag"]["topics"]["events"]["before"] == 17
+    lake.run(
+        days(1, 3), run="manual__1", **{"from": "2013-01-01", "to": "2013-01-03"}, accept_loss=True
+    )
+    assert tally_json("status", LAKE)["lag"]["topics"]["events"]["before"] == 0
+
+
+def test_without_offsets_before_and_after_status_reports_none(
+    lake: SmallLake, kafka: list[str]
+) -> None:
+    assert "No offsets before 2013-01-01 or after 2013-01-07." in output_of("status", LAKE)
+
+
+def test_without_kafka_nothing_is_claimed_about_before_and_after(lake: SmallLake) -> None:
+    claim = "Offsets before 2013-01-01 and after 2013-01-07: not known"
+    assert f"{claim} (Kafka was not asked)." in output_of("status", LAKE, "--no-kafka")
+    assert f"{claim} (settings)." in output_of("status", LAKE)
+
+
+def test_a_new_partition_is_after_the_ledger_and_not_before_it(lake: SmallLake) -> None:
+    seen = ends_of(lake)
+    grown = TopicEnds(
+        topic_id=seen.topic_id,
+        cluster_id=seen.cluster_id,
+        starts=(*seen.starts, 5),
+        ends=(*seen.ends, 12),
+    )
+    found = read_lag(
+        lake.lake, read_status(lake.lake), connection=None, read_ends=lambda *_: {TOPIC: grown}
+    )
+    assert (found.topics[TOPIC].before, found.topics[TOPIC].after) == (0, 7)
+
+
+def test_a_lake_without_intervals_has_nothing_before_or_after(
+    lake: SmallLake, kafka: list[str]
+) -> None:
+    lake.store.delete(lake.keys(""))
+    lake.lake.open("small")
+    output = output_of("status", LAKE)
+    assert output.endswith("The ledger has no interval yet.")
+    assert tally_json("status", LAKE)["from"] is None
 
 
 def test_lag_includes_what_the_log_has_lost(lake: SmallLake, kafka: list[str]) -> None:

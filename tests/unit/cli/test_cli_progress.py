@@ -96,7 +96,7 @@ def started() -> Iterator[list[Watched]]:
         (["log", LAKE], "reading the commits"),
         (["tables", LAKE], "reading the tables' metadata"),
         (["verify", LAKE], "objects"),
-        (["plan", LAKE, *DAY], "reading the ledger and Kafka"),
+        (["plan", LAKE, *DAY], "reading the ledger"),
         (["sql", "select 1", LAKE], "reading the tables' metadata"),
     ],
 )

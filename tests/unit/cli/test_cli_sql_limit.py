@@ -13,7 +13,8 @@ import duckdb
 import pytest
 
 from support.small_lake import SmallLake, days, fill
-from tallystick.cli import sql
+from tallystick.cli import forms, sql
+from tallystick.cli.forms import Form
 from tallystick.errors import InvalidRequest
 from tallystick.store.open import open_store
 from unit.cli.invoke import LAKE, tally
@@ -37,9 +38,9 @@ def empty() -> SmallLake:
     return lake
 
 
-@pytest.mark.parametrize("form", sql.FORMATS)
+@pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("query", ENDLESS.values(), ids=ENDLESS)
-def test_an_endless_query_is_interrupted(empty: SmallLake, query: str, form: str) -> None:
+def test_an_endless_query_is_interrupted(empty: SmallLake, query: str, form: Form) -> None:
     with pytest.raises(InvalidRequest) as ended:
         sql.answer(empty.lake, query, form=form, timeout=LIMIT)
     assert "took longer than" in ended.value.message
@@ -120,8 +121,8 @@ def test_a_slow_reader_uses_up_nothing_of_the_limit(
         seen.append(text)
         clock[0] += 3600
 
-    monkeypatch.setattr(sql, "out", read_slowly)
-    sql.answer(empty.lake, "from range(5000)", form="csv", timeout=timedelta(minutes=5))
+    monkeypatch.setattr(forms, "out", read_slowly)
+    sql.answer(empty.lake, "from range(5000)", form=Form.CSV, timeout=timedelta(minutes=5))
     assert len(seen) == 3
 
 
@@ -134,5 +135,5 @@ def test_a_query_that_needs_too_much_memory_is_refused(
     monkeypatch.setattr(sql, "_nothing_to_read", small)
     query = "select max(a) from (from range(5000000) t(a) order by hash(a))"
     with pytest.raises(InvalidRequest, match="needs more memory than DuckDB may use") as refused:
-        sql.answer(empty.lake, query, form="table", timeout=None)
+        sql.answer(empty.lake, query, form=Form.TABLE, timeout=None)
     assert "80 %" in refused.value.hint

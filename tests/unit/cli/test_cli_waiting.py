@@ -52,9 +52,7 @@ def test_a_frozen_store_ends_a_command_with_a_notice_and_an_exit_code(frozen: st
     assert ended.returncode == 75, ended.stderr
     server, waiting, *_ = ended.stderr.splitlines()
     assert server == f"Lake s3://lake/flights at {frozen}."
-    assert (
-        waiting == f"still waiting for S3Store(s3://lake/flights at {frozen}): reading root.json."
-    )
+    assert waiting == f"still waiting for s3://lake/flights at {frozen}: reading root.json."
     assert "store_unavailable: " in ended.stderr
     assert frozen in " ".join(ended.stderr.split())
     assert "Next: " in ended.stderr

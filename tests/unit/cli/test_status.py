@@ -66,7 +66,12 @@ def test_a_pending_replacement_shows_both_its_rows_and_its_grant() -> None:
 
 def test_a_gap_of_whole_intervals_is_filled_by_a_backfill() -> None:
     assert gaps(good_lake()) == [
-        Gap(interval=days(4, 5), intervals=1, command=backfill("2013-01-04", "2013-01-04"))
+        Gap(
+            interval=days(4, 5),
+            intervals=1,
+            command=backfill("2013-01-04", "2013-01-04"),
+            offsets=7,
+        )
     ]
 
 
@@ -75,7 +80,12 @@ def test_the_last_date_of_a_backfill_is_the_start_of_the_last_interval() -> None
     small.run(days(6, 7))
     small.run(days(1, 2))
     assert gaps(small) == [
-        Gap(interval=days(2, 6), intervals=4, command=backfill("2013-01-02", "2013-01-05"))
+        Gap(
+            interval=days(2, 6),
+            intervals=4,
+            command=backfill("2013-01-02", "2013-01-05"),
+            offsets=25,
+        )
     ]
 
 

@@ -31,13 +31,14 @@ class Gap:
     """A span between the first and the last boundary that no entry covers, and the command that fills it.
 
     `intervals`: the number of whole intervals of the schedule in it, None if it does not consist of whole ones.
-    `command`: empty if no DAG is known. `gone`: the number of its offsets that belong to topics closed by an adoption; if
-    there are any, the command accepts that loss.
+    `command`: empty if no DAG is known. `offsets`: the number of offsets in it, of all topics. `gone`: those that belong
+    to topics closed by an adoption; if there are any, the command accepts that loss.
     """
 
     interval: Interval
     intervals: int | None
     command: tuple[str, ...]
+    offsets: int
     gone: int = 0
 
 
@@ -59,10 +60,24 @@ def gaps(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Gap, ...]:
     if start < instants[-1]:
         spans.append(Interval(start=start, end=instants[-1]))
     return tuple(
-        _gap(part, ledger.entries, every, gone=_gone(ledger, topics, part))
+        _gap(
+            part,
+            ledger.entries,
+            every,
+            offsets=_offsets(ledger, topics, part),
+            gone=_gone(ledger, topics, part),
+        )
         for span in spans
         for part in parts(span, adoption.cuts(topics))
     )
+
+
+def _offsets(ledger: Ledger, topics: Mapping[str, RootTopic], gap: Interval) -> int:
+    """Return the number of offsets of all topics in a gap."""
+    start, end = ledger.boundary(gap.start), ledger.boundary(gap.end)
+    assert start is not None  # gaps lie between boundaries
+    assert end is not None
+    return sum(adoption.offsets_between(start, end, name, topic) for name, topic in topics.items())
 
 
 def _gone(ledger: Ledger, topics: Mapping[str, RootTopic], gap: Interval) -> int:
@@ -107,7 +122,12 @@ def _length(interval: Interval) -> timedelta:
 
 
 def _gap(
-    interval: Interval, entries: Sequence[Entry], every: timedelta | None, *, gone: int
+    interval: Interval,
+    entries: Sequence[Entry],
+    every: timedelta | None,
+    *,
+    offsets: int,
+    gone: int,
 ) -> Gap:
     dag = _dag_near(interval, entries)
     whole = _whole_intervals(interval, entries, every)
@@ -119,7 +139,7 @@ def _gap(
         command = backfill_command(dag, interval.start, interval.end - every)
     else:
         command = trigger_command(dag, interval)
-    return Gap(interval=interval, intervals=whole, command=command, gone=gone)
+    return Gap(interval=interval, intervals=whole, command=command, offsets=offsets, gone=gone)
 
 
 def _whole_intervals(

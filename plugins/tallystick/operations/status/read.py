@@ -17,7 +17,7 @@ from tallystick.format import keys
 from tallystick.format.canonical import corrupt
 from tallystick.format.columns import TableColumn
 from tallystick.format.interval import Interval, Request
-from tallystick.format.page import Entry, Totals
+from tallystick.format.page import Boundary, Entry, Totals
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.root import Root, RootTable, RootTopic
 from tallystick.lake import Lake, Snapshot
@@ -87,7 +87,8 @@ class Status:
 
     `committed_at`: the time of the last commit; None if there is no commit or its record cannot be read. `read_to`: by
     open topic, the offset of each partition at which the latest committed interval ends. `first`, `last`: the first and
-    the last boundary. `every`: the length of the schedule's intervals, derived from scheduled runs. `outputs`: the target
+    the last boundary; `first_offsets`, `last_offsets`: their positions of each partition, by open topic; empty if there
+    is no boundary. `every`: the length of the schedule's intervals, derived from scheduled runs. `outputs`: the target
     of each output.
     """
 
@@ -100,6 +101,8 @@ class Status:
     read_to: Mapping[str, tuple[int, ...]]
     first: datetime | None
     last: datetime | None
+    first_offsets: Mapping[str, tuple[int, ...]]
+    last_offsets: Mapping[str, tuple[int, ...]]
     every: timedelta | None
     intervals: tuple[IntervalStatus, ...]
     gaps: tuple[Gap, ...]
@@ -150,7 +153,7 @@ def read_status(lake: Lake) -> Status:
 
     def from_snapshot(snapshot: Snapshot) -> Status:
         root, ledger = snapshot.root, snapshot.whole_ledger()
-        instants = [b.at for b in ledger.boundaries]
+        boundaries = ledger.boundaries
         return Status(
             uri=lake.store.uri,
             pipeline=root.pipeline,
@@ -159,8 +162,10 @@ def read_status(lake: Lake) -> Status:
             committed_at=_committed_at(lake, root.record),
             topics=root.topics,
             read_to=_read_to(root, ledger),
-            first=instants[0] if instants else None,
-            last=instants[-1] if instants else None,
+            first=boundaries[0].at if boundaries else None,
+            last=boundaries[-1].at if boundaries else None,
+            first_offsets=_offsets(root, boundaries[0]) if boundaries else {},
+            last_offsets=_offsets(root, boundaries[-1]) if boundaries else {},
             every=schedule_length(ledger.entries),
             intervals=tuple(_interval_status(e) for e in ledger.entries),
             gaps=gaps(ledger, root.topics),
@@ -191,6 +196,11 @@ def _committed_at(lake: Lake, key: keys.RecordKey | None) -> datetime | None:
 def _read_to(root: Root, ledger: Ledger) -> dict[str, tuple[int, ...]]:
     ends = [e.interval.end for e in ledger.entries if e.committed is not None]
     boundary = ledger.boundary(max(ends)) if ends else None
+    return _offsets(root, boundary)
+
+
+def _offsets(root: Root, boundary: Boundary | None) -> dict[str, tuple[int, ...]]:
+    """Return the position of each partition of the open topics at a boundary; None: their origins."""
     topics = {name: topic for name, topic in root.topics.items() if topic.closed is None}
     origins = {name: topic.origins for name, topic in topics.items()}
     if boundary is None:
@@ -253,15 +263,15 @@ class CommitLog:
     before: str | None
 
 
-def read_log(lake: Lake, *, limit: int) -> CommitLog:
-    """Return the newest commits, at most `limit`, from the chain of records that begins at the root.
+def read_log(lake: Lake, *, limit: int | None) -> CommitLog:
+    """Return the newest commits, at most `limit` (None: all), from the chain of records that begins at the root.
 
     Raises RootVanished if there is no root, Corrupt if a record is gone or damaged.
     """
     root = lake.load_existing().root
     commits: list[CommitLine] = []
     key = root.record
-    while key is not None and len(commits) < limit:
+    while key is not None and (limit is None or len(commits) < limit):
         record = _record(lake, key)
         commits.append(
             CommitLine(
