@@ -237,6 +237,56 @@ def test_readers_open_only_the_partitions_that_they_need(table: LakeTable) -> No
         by_duckdb("select sum(small) from flights", flights=table.uri)
 
 
+SIZED = {
+    # A rule, values of two partitions, and a condition that only the second partition can fulfil.
+    "bucket(16, large)": ({"large": 34}, {"large": 1}, "large = 1"),
+    "bucket(16, small)": ({"small": 34}, {"small": 1}, "small = 1"),
+    "bucket(16, place)": ({"place": "iceberg"}, {"place": "JFK"}, "place = 'JFK'"),
+    "bucket(16, price)": ({"price": Decimal("14.20")}, {"price": Decimal("2.00")}, "price = 2.00"),
+    "bucket(16, day)": (
+        {"day": date(2017, 11, 16)},
+        {"day": date(2017, 11, 17)},
+        "day = '2017-11-17'",
+    ),
+    "truncate(10, large)": ({"large": -1}, {"large": 3}, "large >= 0"),
+    "truncate(10, small)": ({"small": -1}, {"small": 3}, "small = 3"),
+    "truncate(2, place)": ({"place": "ZÜrich"}, {"place": "JFK"}, "place = 'JFK'"),
+    "truncate(50, price)": ({"price": Decimal("10.65")}, {"price": Decimal("1.00")}, "price < 2"),
+    "truncate(1, raw)": ({"raw": b"\x01\x02"}, {"raw": b"\x03"}, None),
+}
+
+
+@pytest.mark.parametrize("rule", SIZED)
+def test_buckets_and_prefixes_are_read_and_prune(
+    on_ministack: str, lake_uri: str, rule: str
+) -> None:
+    """The other partition's file is deleted: a reader that opened it would fail."""
+    table = LakeTable(open_store(lake_uri), partition_by=(rule,))
+    first, second, condition = SIZED[rule]
+    rows = [
+        {**FULL, **first, "seen": datetime(2013, 1, 1, tzinfo=UTC)},
+        {**FULL, **second, "seen": datetime(2013, 1, 2, tzinfo=UTC)},
+        NULLS,
+    ]
+    files = table.files(rows)
+    assert len(files) == 3
+    table.commit(files)
+    for found in (by_pyiceberg(table.uri), by_duckdb("from flights", flights=table.uri)):
+        assert in_order(found) == [NULLS, *rows[:2]]
+    if condition is None:
+        return  # no reader here has a literal of bytes
+    column = condition.split()[0]
+    nulls = by_duckdb(f"from flights where {column} is null", flights=table.uri)
+    assert in_order(nulls) == [NULLS]
+    assert in_order(by_pyiceberg(table.uri, row_filter=f"{column} is null")) == [NULLS]
+    # Statistics alone would let a reader skip the file, too: without them, only the partition can.
+    blank = [replace(f, columns=()) for f in table.files(rows)]
+    table.commit(blank, files)
+    table.store.delete([blank[0].key])
+    assert in_order(by_pyiceberg(table.uri, row_filter=condition)) == [rows[1]]
+    assert in_order(by_duckdb(f"from flights where {condition}", flights=table.uri)) == [rows[1]]
+
+
 def test_live_files_on_s3_are_the_reported_ones(table: LakeTable) -> None:
     files = table.files([FULL, NULLS])
     table.commit(files)

@@ -124,9 +124,10 @@ class Lineage(StoredValue):
 class FileReport(StoredValue):
     """One Parquet file that an attempt uploaded.
 
-    `partition` is the Iceberg partition tuple: an integer, a string or null per partition field (day, hour, month and
-    year transforms give integers). `columns` contains statistics per column id. `lineage` is empty if the table
-    aggregates. `split_offsets` are the byte offsets of row groups.
+    `partition` is the Iceberg partition tuple: an integer, a string or null per partition field. Times and buckets give
+    integers; truncate gives the column's type, decimals as text (`12.30`) and binary values as hexadecimal digits.
+    `columns` contains statistics per column id. `lineage` is empty if the table aggregates. `split_offsets` are the byte
+    offsets of row groups.
     """
 
     table: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -10,12 +9,20 @@ from typing import Literal
 from tallystick.errors import listed
 from tallystick.format import keys
 from tallystick.format.codec import StoredValue
+from tallystick.format.partition_rules import RULES, PartitionRule
+from tallystick.format.partition_rules import partition_rule as parsed_rule
 from tallystick.pipeline.columns import LINEAGE, Column, refuse, several, unique
 
 DEAD_LETTERS = "dead_letters"
-_TRANSFORM = re.compile(
-    r"(?:(year|month|day|hour)\(([A-Za-z_][A-Za-z0-9_]*)\)|([A-Za-z_][A-Za-z0-9_]*))"
-)
+_NUMBERS = ("int", "long", "decimal")
+# The types of column that each transform applies to (Iceberg spec, Partition Transforms): the type's name up to a `(`.
+_APPLIES: dict[str, tuple[str, ...]] = {
+    "identity": ("string", "int", "long", "date"),
+    **dict.fromkeys(("year", "month", "day"), ("timestamptz", "timestamp", "date")),
+    "hour": ("timestamptz", "timestamp"),
+    "bucket": (*_NUMBERS, "string", "binary", "date", "timestamp", "timestamptz"),
+    "truncate": (*_NUMBERS, "string", "binary"),
+}
 Combine = Literal["sum", "min", "max"]
 
 
@@ -27,7 +34,8 @@ class Table(StoredValue):
     With `keys` the table aggregates: it has one row per key and interval, without lineage columns. With `combine` each
     other column is combined by sum, min or max. An Arrow job needs `combine`, because its rows are partial. A DataFrame
     job returns one row per key, regardless of what it computes.
-    `partition_by`: column names or year(c), month(c), day(c), hour(c) (Iceberg spec, Partition Transforms).
+    `partition_by`: column names, or year(c), month(c), day(c), hour(c), bucket(n, c) for n buckets, or truncate(n, c) for
+    the first n characters or bytes, or a number rounded down to a multiple of n (Iceberg spec, Partition Transforms).
     """
 
     name: str
@@ -100,43 +108,39 @@ class Table(StoredValue):
 
     def _check_partition(self) -> None:
         kinds = {c.name: c.type for c in self.written}
-        if len(set(self.partition_by)) != len(self.partition_by):
+        rules = [partition_rule(rule) for rule in self.partition_by]
+        # In one form, so that another way to write the same rule is no change of the table.
+        object.__setattr__(self, "partition_by", tuple(str(rule) for rule in rules))
+        once = [(rule.sized[0], rule.column) for rule in rules]
+        if len(set(once)) != len(once):
             raise refuse(
-                f"table {self.name}: expected each partition rule once, found {listed(self.partition_by)}.",
-                "remove the duplicate.",
+                f"table {self.name}: expected each partition rule once for a column, found {listed(self.partition_by)}.",
+                "remove one of them.",
             )
-        for rule in self.partition_by:
-            transform, column = partition_rule(rule)
-            kind = kinds.get(column)
-            derived = column if transform == "identity" else f"{column}_{transform}"
-            if derived != column and derived in kinds:
+        for rule in rules:
+            kind = kinds.get(rule.column)
+            if rule.transform != "identity" and rule.field_name in kinds:
                 raise refuse(
-                    f"table {self.name}: the partition field {derived!r} of partition_by {rule!r} has the name of a "
-                    "column.",
+                    f"table {self.name}: the partition field {rule.field_name!r} of partition_by {str(rule)!r} has the "
+                    "name of a column.",
                     "rename the column.",
                 )
             if kind is None:
                 raise refuse(
-                    f"table {self.name}: expected partition_by a column, found {rule!r}.",
+                    f"table {self.name}: expected partition_by a column, found {str(rule)!r}.",
                     f"use one of {listed(sorted(kinds))}.",
                 )
-            in_time = {"timestamptz", "timestamp", "date"} - (
-                {"date"} if transform == "hour" else set()
-            )
-            plain = {"string", "int", "long", "date"}
-            if kind not in (in_time if transform != "identity" else plain):
+            allowed = _APPLIES[rule.sized[0]]
+            if kind.partition("(")[0] not in allowed:
                 raise refuse(
-                    f"table {self.name}: partition_by {rule!r} does not apply to a {kind} column.",
-                    "use year, month, day or hour of a time, or a plain string, int, long or date column.",
+                    f"table {self.name}: partition_by {str(rule)!r} does not apply to a {kind} column.",
+                    f"use a column of one of these types: {listed(allowed)}; or another rule: {RULES}.",
                 )
 
 
-def partition_rule(rule: str) -> tuple[str, str]:
-    """Return (transform, column) of a partition rule, e.g. ("day", "departure"); raises InvalidPipeline."""
-    found = _TRANSFORM.fullmatch(rule.replace(" ", ""))
-    if not found:
-        raise refuse(
-            f"partition_by: unknown rule {rule!r}.",
-            "use a column, or year(c), month(c), day(c), hour(c).",
-        )
-    return (found[1], found[2]) if found[1] else ("identity", found[3])
+def partition_rule(rule: str) -> PartitionRule:
+    """Parse a partition rule; raises InvalidPipeline."""
+    try:
+        return parsed_rule(rule)
+    except ValueError as error:
+        raise refuse(f"partition_by: {error}.", f"use {RULES}.") from error

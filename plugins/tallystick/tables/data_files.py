@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from decimal import Decimal
 
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.typedef import Record
-from pyiceberg.types import StringType
+from pyiceberg.types import BinaryType, DecimalType, IcebergType, StringType
 
 from tallystick.errors import ReportRejected, listed
 from tallystick.format.report import ColumnStatistics, FileReport
@@ -39,13 +40,13 @@ def data_file(file: FileReport, *, location: str, schema: Schema, spec: Partitio
     Raises ReportRejected if the partition tuple does not fit the spec, or if statistics name a column that the table does
     not have: readers would use them to skip files, and so miss rows.
     """
-    _check_partition(file, schema, spec)
+    partition = _partition(file, schema, spec)
     _check_statistics(file, schema)
     entry = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,
         file_format=FileFormat.PARQUET,
-        partition=Record(*file.partition),
+        partition=partition,
         record_count=file.rows,
         file_size_in_bytes=file.size_bytes,
         column_sizes={c.id: c.size_bytes for c in file.columns},
@@ -69,17 +70,35 @@ def _bounds(columns: Sequence[ColumnStatistics], side: str) -> dict[int, bytes]:
     return {number: bytes.fromhex(bound) for number, bound in found if bound is not None}
 
 
-def _check_partition(file: FileReport, schema: Schema, spec: PartitionSpec) -> None:
+def _partition(file: FileReport, schema: Schema, spec: PartitionSpec) -> Record:
+    """Return the partition tuple in Iceberg's types. Raises ReportRejected if it does not fit the spec."""
     kinds = [field.field_type for field in spec.partition_type(schema).fields]
-    fits = len(kinds) == len(file.partition) and all(
-        value is None or isinstance(value, str) == isinstance(kind, StringType)
-        for value, kind in zip(file.partition, kinds, strict=True)
-    )
-    if not fits:
+    try:
+        return Record(
+            *(_value(value, kind) for value, kind in zip(file.partition, kinds, strict=True))
+        )
+    except (ValueError, ArithmeticError):
         rules = [f"{f.name}: {kind}" for f, kind in zip(spec.fields, kinds, strict=True)]
         raise _rejected(
             f"{file.key}: expected a partition of ({listed(rules)}), found ({listed(file.partition)})."
-        )
+        ) from None
+
+
+def _value(value: int | str | None, kind: IcebergType) -> int | str | bytes | Decimal | None:
+    """Return a value of a report's partition tuple in the type of its field; raises ValueError or ArithmeticError."""
+    if value is None:
+        return None
+    if isinstance(kind, DecimalType | BinaryType | StringType) is not isinstance(value, str):
+        raise ValueError(value)
+    if isinstance(value, str) and isinstance(kind, BinaryType):
+        return bytes.fromhex(value)
+    if not isinstance(kind, DecimalType):
+        return value
+    number = Decimal(value)
+    _, digits, exponent = number.as_tuple()
+    if exponent != -kind.scale or len(digits) > kind.precision:
+        raise ValueError(value)
+    return number
 
 
 def _check_statistics(file: FileReport, schema: Schema) -> None:

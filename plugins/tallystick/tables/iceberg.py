@@ -6,19 +6,12 @@ schemas from columns that already have one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import (
-    DayTransform,
-    HourTransform,
-    IdentityTransform,
-    MonthTransform,
-    Transform,
-    YearTransform,
-)
+from pyiceberg.transforms import Transform, parse_transform
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -129,23 +122,23 @@ def partition_fields(
     by_name = {c.name: c for c in columns}
     taken = {c.name.lower() for c in columns}
     fields: list[tuple[int, Transform[Any, Any], str]] = []
-    for rule in partition_by:
-        transform, name = partition_rule(rule)
-        source = by_name.get(name)
+    for text in partition_by:
+        rule = partition_rule(text)
+        source = by_name.get(rule.column)
         if source is None:
             raise _refused(
-                f"table {table}: expected partition_by one of {listed(sorted(by_name))}, found {rule!r}."
+                f"table {table}: expected partition_by one of {listed(sorted(by_name))}, found {text!r}."
             )
-        field_name = name if transform == "identity" else f"{name}_{transform}"
-        if transform != "identity" and field_name.lower() in taken:
+        name = rule.field_name
+        if rule.transform != "identity" and name.lower() in taken:
             raise _refused(
-                f"table {table}: the partition field {field_name!r} of partition_by {rule!r} has the name of a column."
+                f"table {table}: the partition field {name!r} of partition_by {text!r} has the name of a column."
             )
-        if any(field_name == other for _, _, other in fields):
+        if any(name == other for _, _, other in fields):
             raise _refused(
-                f"table {table}: expected each partition rule once, found {rule!r} twice."
+                f"table {table}: expected each partition rule once, found {text!r} twice."
             )
-        fields.append((source.id, _transform(transform), field_name))
+        fields.append((source.id, parse_transform(rule.transform), name))
     return tuple(fields)
 
 
@@ -158,34 +151,26 @@ def partition_spec(
 ) -> PartitionSpec:
     """Return the spec of these rules: one of `known` if it has the same rules, otherwise a new one with the next id.
 
-    A field of a known spec keeps its id. New fields get the next ids, from 1000 on (Iceberg spec, Partition Evolution).
+    A field of a known spec keeps its id and its name, also if its column was renamed. New fields get the next ids, from
+    1000 on (Iceberg spec, Partition Evolution).
     """
     wanted = partition_fields(columns, partition_by, table=table)
     for spec in known:
-        if tuple((f.source_id, f.transform, f.name) for f in spec.fields) == wanted:
+        rules = [(f.source_id, f.transform) for f in spec.fields]
+        if rules == [(source, transform) for source, transform, _ in wanted]:
             return spec
-    ids = {(f.source_id, f.transform): f.field_id for spec in known for f in spec.fields}
-    following = max([PARTITION_FIELD_ID_START - 1, *ids.values()]) + 1
-    fields = []
+    fields = {(f.source_id, f.transform): f for spec in known for f in spec.fields}
+    following = max([PARTITION_FIELD_ID_START - 1, *(f.field_id for f in fields.values())]) + 1
+    made = []
     for source_id, transform, name in wanted:
-        number = ids.get((source_id, transform))
-        if number is None:
-            number, following = following, following + 1
-        fields.append(
-            PartitionField(source_id=source_id, field_id=number, transform=transform, name=name)
-        )
-    return PartitionSpec(*fields, spec_id=max([-1, *(spec.spec_id for spec in known)]) + 1)
-
-
-def _transform(name: str) -> Transform[Any, Any]:
-    kinds: dict[str, Callable[[], Transform[Any, Any]]] = {
-        "identity": IdentityTransform,
-        "year": YearTransform,
-        "month": MonthTransform,
-        "day": DayTransform,
-        "hour": HourTransform,
-    }
-    return kinds[name]()
+        field = fields.get((source_id, transform))
+        if field is None:
+            field = PartitionField(
+                source_id=source_id, field_id=following, transform=transform, name=name
+            )
+            following += 1
+        made.append(field)
+    return PartitionSpec(*made, spec_id=max([-1, *(spec.spec_id for spec in known)]) + 1)
 
 
 def _optional(column: TableColumn) -> TableColumn:

@@ -1,12 +1,15 @@
 """Splits the rows of an Arrow table by Iceberg partition, with the exact transform values and without a loop over rows.
 
 year, month, day and hour are whole units since 1970-01-01T00:00Z, rounded down, so times before 1970 are negative. Null
-stays null (Iceberg spec, Partition Transforms).
+stays null (Iceberg spec, Partition Transforms). Decimals and binary values become text in a partition tuple, because a
+report contains it as JSON: `12.30`, and hexadecimal digits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,6 +18,7 @@ from tallystick.errors import InvalidPipeline, listed
 from tallystick.format.columns import TableColumn
 from tallystick.pipeline import partition_rule
 from tallystick.tables.calendar import DAY_US, ONLY_THESE, outside_calendar
+from tallystick.tables.truncating import truncated
 
 PartitionValue = int | str | None
 PartitionValues = tuple[PartitionValue, ...]
@@ -57,7 +61,18 @@ def partitions_in(
         return {()} if table.num_rows else set()
     named = pa.table({str(i): array for i, array in enumerate(values)})
     distinct = named.group_by(named.column_names, use_threads=False).aggregate([])
-    return set(zip(*(column.to_pylist() for column in distinct.columns), strict=True))
+    columns_of = ([stored_value(v) for v in column.to_pylist()] for column in distinct.columns)
+    return set(zip(*columns_of, strict=True))
+
+
+def stored_value(value: Any) -> PartitionValue:
+    """Return a value of a partition tuple as a report contains it."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return value.hex()
+    found: PartitionValue = value
+    return found
 
 
 def _values(
@@ -71,9 +86,10 @@ def _values(
 
 
 def transformed(values: pa.ChunkedArray | pa.Array, transform: str, kind: str) -> pa.Array:
-    """Apply a partition transform to a column of Iceberg type `kind`; return int32, int64 or, for identity, strings.
+    """Apply a partition transform to a column of Iceberg type `kind`; return Arrow values of the transform's type.
 
-    Raises InvalidPipeline if a time is outside the years 1 to 9999, because not every transform has a value for it.
+    Raises InvalidPipeline if a time is outside the years 1 to 9999, because not every transform has a value for it, or
+    if a truncated number does not fit the column's type.
     """
     array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if (outside := outside_calendar(array)) is not None:
@@ -82,6 +98,13 @@ def transformed(values: pa.ChunkedArray | pa.Array, transform: str, kind: str) -
             hint="change the job so that such a time becomes null, or its record a dead letter; deploy it and "
             "clear `plan`.",
         )
+    if transform.startswith("bucket"):
+        # Only a writer of rows needs numpy, which the command line can do without.
+        from tallystick.tables.buckets import bucketed
+
+        return bucketed(array, _size(transform))
+    if transform.startswith("truncate"):
+        return truncated(array, _size(transform))
     if transform == "identity":
         return array.cast(pa.int32()) if kind == "date" else array
     if transform in ("year", "month"):
@@ -95,6 +118,10 @@ def transformed(values: pa.ChunkedArray | pa.Array, transform: str, kind: str) -
     return _floor_divide(array.cast(pa.int64()), DAY_US if transform == "day" else _HOUR_US).cast(
         pa.int32()
     )
+
+
+def _size(transform: str) -> int:
+    return int(transform.partition("[")[2].rstrip("]"))
 
 
 def _floor_divide(values: pa.Array, by: int) -> pa.Array:
@@ -121,15 +148,15 @@ def _group_codes(values: Sequence[pa.Array]) -> pa.Array:
 
 
 def _tuple_at(values: Sequence[pa.Array], row: int) -> tuple[PartitionValue, ...]:
-    return tuple(array[row].as_py() for array in values)
+    return tuple(stored_value(array[row].as_py()) for array in values)
 
 
 def _rule(rule: str, columns: Sequence[TableColumn]) -> tuple[str, TableColumn]:
-    transform, name = partition_rule(rule)
-    found = next((c for c in columns if c.name == name), None)
+    parsed = partition_rule(rule)
+    found = next((c for c in columns if c.name == parsed.column), None)
     if found is None:
         raise InvalidPipeline(
             f"partition_by: expected one of the columns {listed(c.name for c in columns)}, found {rule!r}.",
             hint="partition by a column of the table.",
         )
-    return transform, found
+    return parsed.transform, found

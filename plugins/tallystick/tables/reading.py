@@ -11,7 +11,7 @@ from pyiceberg.table import StaticTable
 
 from tallystick.store import Store
 from tallystick.tables.file_io import StoreFileIO
-from tallystick.tables.partitioning import PartitionValue
+from tallystick.tables.partitioning import PartitionValue, stored_value
 from tallystick.tables.snapshots import entries, holds_files, manifests
 from tallystick.tables.staging import load_metadata
 
@@ -64,5 +64,7 @@ def live_files(store: Store, metadata_key: str) -> Iterator[LiveFile]:
                 key=io.key(file.file_path),
                 size_bytes=file.file_size_in_bytes,
                 rows=file.record_count,
-                partition=tuple(file.partition[i] for i in range(len(file.partition))),
+                partition=tuple(
+                    stored_value(file.partition[i]) for i in range(len(file.partition))
+                ),
             )

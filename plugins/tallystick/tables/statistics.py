@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from tallystick.errors import ReportRejected
 from tallystick.format.columns import TableColumn
 from tallystick.format.report import ColumnStatistics
+from tallystick.tables.decimals import decimal_bytes
 from tallystick.tables.schema import check_file_columns, decimal_size, table_columns
 
 BOUND_LENGTH = 16
@@ -127,13 +128,7 @@ def _value(raw: Any, kind: str) -> Any:
 
 
 def _serialiser(kind: str) -> Callable[[Any], bytes]:
-    return _decimal if decimal_size(kind) else struct.Struct(_STRUCTS[kind]).pack
-
-
-def _decimal(unscaled: int) -> bytes:
-    """Return big-endian two's complement in the smallest number of bytes (Iceberg spec, Appendix D)."""
-    bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length() + 1
-    return unscaled.to_bytes((bits + 7) // 8, "big", signed=True)
+    return decimal_bytes if decimal_size(kind) else struct.Struct(_STRUCTS[kind]).pack
 
 
 def _lower_text(low: bytes) -> bytes | None:

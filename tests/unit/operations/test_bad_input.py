@@ -375,8 +375,45 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
             "expected partition_by a column",
         ),
         (
-            lambda: Table("t", columns=[Column("a", "int")], partition_by=["bucket(3, a)"]),
-            "unknown rule",
+            lambda: Table("t", columns=[Column("a", "int")], partition_by=["zorder(3, a)"]),
+            "partition_by: expected a column, or year(c), month(c), day(c), hour(c), bucket(n, c), truncate(n, c), "
+            "found 'zorder(3, a)'",
+        ),
+        (
+            lambda: Table("t", columns=[Column("a", "int")], partition_by=["bucket(a, 3)"]),
+            "found 'bucket(a, 3)'",
+        ),
+        (
+            lambda: Table("t", columns=[Column("a", "int")], partition_by=["truncate(0, a)"]),
+            "expected a number from 1 to 2147483647, found 'truncate(0, a)'",
+        ),
+        (
+            lambda: Table(
+                "t", columns=[Column("a", "int")], partition_by=["bucket(2147483648, a)"]
+            ),
+            "expected a number from 1 to 2147483647",
+        ),
+        (
+            lambda: Table("t", columns=[Column("a", "double")], partition_by=["bucket(3, a)"]),
+            "'bucket(3, a)' does not apply to a double column",
+        ),
+        (
+            lambda: Table("t", columns=[Column("a", "date")], partition_by=["truncate(3, a)"]),
+            "'truncate(3, a)' does not apply to a date column",
+        ),
+        (
+            lambda: Table(
+                "t", columns=[Column("a", "int")], partition_by=["bucket(3,a)", "bucket(4, a)"]
+            ),
+            "expected each partition rule once for a column, found bucket(3, a), bucket(4, a)",
+        ),
+        (
+            lambda: Table(
+                "t",
+                columns=[Column("a", "int"), Column("a_bucket_3", "int")],
+                partition_by=["bucket(3, a)"],
+            ),
+            "the partition field 'a_bucket_3'",
         ),
         (
             lambda: Table("t", columns=[Column("a", "int")], partition_by=["a", "a"]),

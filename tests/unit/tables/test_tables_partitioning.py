@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.transforms import (
+    BucketTransform,
     DayTransform,
     HourTransform,
     IdentityTransform,
     MonthTransform,
+    TruncateTransform,
     YearTransform,
 )
 
 from tallystick.errors import InvalidPipeline
 from tallystick.format.columns import TableColumn
 from tallystick.tables.iceberg import iceberg_type
-from tallystick.tables.partitioning import split_by_partition, transformed
+from tallystick.tables.partitioning import partitions_in, split_by_partition, transformed
 from tallystick.tables.schema import arrow_schema, arrow_type
 
 PEERS = {"year": YearTransform, "month": MonthTransform, "day": DayTransform, "hour": HourTransform}
@@ -157,3 +160,101 @@ def test_a_time_outside_the_calendar_has_no_partition(transform):
         column = pa.array([0, None, value], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
         with pytest.raises(InvalidPipeline, match=f"{value} microseconds since 1970 lies outside"):
             transformed(column, transform, "timestamptz")
+
+
+# ---------------------------------------------------------------- buckets and prefixes
+
+DECIMALS = st.integers(-(10**9 - 10**4), 10**9 - 1).map(lambda n: Decimal(n).scaleb(-2))
+VALUES = {
+    "int": st.integers(-(2**31) + 10**4, 2**31 - 1),
+    "long": st.integers(-(2**63) + 10**4, 2**63 - 1),
+    "date": st.integers(-700_000, 2_900_000),
+    "timestamp": st.integers(FIRST_US, LAST_US),
+    "timestamptz": st.integers(FIRST_US, LAST_US),
+    "string": st.text(max_size=20),
+    "binary": st.binary(max_size=20),
+    "decimal(9,2)": DECIMALS,
+    "decimal(38,0)": st.integers(-(10**38) + 10**4, 10**38 - 1).map(Decimal),
+}
+
+
+def stored(values, kind):
+    storage = {"date": pa.int32(), "timestamp": pa.int64(), "timestamptz": pa.int64()}
+    return pa.array(values, storage.get(kind, arrow_type(kind))).cast(arrow_type(kind))
+
+
+@pytest.mark.parametrize("kind", VALUES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), buckets=st.integers(1, 2**31 - 1))
+def test_buckets_equal_pyicebergs(kind, data, buckets):
+    values = data.draw(st.lists(st.none() | VALUES[kind], max_size=30))
+    ours = transformed(stored(values, kind), f"bucket[{buckets}]", kind)
+    peer = BucketTransform(buckets).transform(iceberg_type(kind))
+    assert ours.type == pa.int32()
+    assert ours.to_pylist() == [peer(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    "kind", ["int", "long", "string", "binary", "decimal(9,2)", "decimal(38,0)"]
+)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), width=st.integers(1, 10**4))
+def test_prefixes_and_multiples_equal_pyicebergs(kind, data, width):
+    values = data.draw(st.lists(st.none() | VALUES[kind], max_size=30))
+    ours = transformed(stored(values, kind), f"truncate[{width}]", kind)
+    peer = TruncateTransform(width).transform(iceberg_type(kind))
+    assert ours.type == arrow_type(kind)
+    assert ours.to_pylist() == [None if value is None else peer(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "hashed"),
+    [
+        # The examples of the Iceberg spec, Appendix B.
+        ("int", 34, 2_017_239_379),
+        ("long", 34, 2_017_239_379),
+        ("decimal(9,2)", Decimal("14.20"), -500_754_589),
+        ("date", 17_486, -653_330_422),
+        ("timestamp", 1_510_871_468_000_000, -2_047_944_441),
+        ("timestamptz", 1_510_871_468_000_000, -2_047_944_441),
+        ("string", "iceberg", 1_210_000_089),
+        ("binary", b"\x00\x01\x02\x03", -188_683_207),
+    ],
+)
+def test_hashes_are_those_of_the_spec(kind, value, hashed):
+    buckets = 2**31 - 1
+    expected = (hashed & buckets) % buckets
+    assert transformed(stored([value], kind), f"bucket[{buckets}]", kind).to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "width"),
+    [
+        ("int", -(2**31), 10),
+        ("long", -(2**63), 10),
+        ("decimal(2,0)", Decimal(-99), 10),
+        ("decimal(38,0)", Decimal(-(10**38) + 1), 10),
+    ],
+)
+def test_a_multiple_that_does_not_fit_the_type_is_refused(kind, value, width):
+    with pytest.raises(InvalidPipeline, match=f"multiple of {width} below {value} does not fit"):
+        transformed(stored([value], kind), f"truncate[{width}]", kind)
+
+
+def test_decimals_and_bytes_are_text_in_a_partition_tuple():
+    columns = (
+        TableColumn(id=1, name="d", type="decimal(20,8)", required=False),
+        TableColumn(id=2, name="b", type="binary", required=False),
+    )
+    rows = [(Decimal("-0.00000001"), b"\x00\xff\x01"), (Decimal("1E-8"), b""), (None, None)]
+    table = pa.table(
+        [
+            stored(list(values), c.type)
+            for values, c in zip(zip(*rows, strict=True), columns, strict=True)
+        ],
+        schema=arrow_schema(columns),
+    )
+    rules = ["truncate(10, d)", "truncate(2, b)"]
+    expected = [("-0.00000010", "00ff"), ("0.00000000", ""), (None, None)]
+    assert [p for p, _ in split_by_partition(table, rules, columns)] == expected
+    assert partitions_in(table, rules, columns) == set(expected)
