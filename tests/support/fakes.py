@@ -300,7 +300,7 @@ def _add_rows(
     if record.kind != "data":
         return
     for table in pipeline.tables:
-        values = {c.name: record.value.get(c.name) for c in table.columns}
+        values = {c.name: record.value.get(c.field) for c in table.columns}
         rows[table.name].setdefault(place, []).append(
             values if table.aggregates else {**values, **lineage}
         )

@@ -211,6 +211,8 @@ class SmallLake:
             metadata=root_table.metadata,
             columns=root_table.columns,
             partition_by=root_table.partition_by,
+            dropped=root_table.dropped,
+            former_names=root_table.former_names,
         )
 
 

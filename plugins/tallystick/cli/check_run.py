@@ -19,7 +19,7 @@ from tallystick.cli.loading import (
     load_job,
     shown_path,
 )
-from tallystick.cli.waiting import LIMIT_S
+from tallystick.cli.waiting import LIMIT_S, WatchedStore, notice_s
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
 from tallystick.errors import InvalidRequest, TallystickError, listed
@@ -207,12 +207,13 @@ def _store(pipeline: Pipeline, options: CheckOptions) -> Iterator[Checked]:
         yield not_checked(WAREHOUSE, "the warehouse is left out (--offline)")
         return
     try:
-        store = open_store(pipeline.warehouse, answers_within_s=LIMIT_S.get())
+        opened = open_store(pipeline.warehouse, reads_within_s=LIMIT_S.get())
     except TallystickError as error:
         yield of_error(WAREHOUSE, error)
         yield not_checked(WRITES, "the warehouse cannot be opened")
         yield not_checked(LAKE, "the warehouse cannot be opened")
         return
+    store = WatchedStore(opened, notice_s=notice_s())
     yield from lake_findings(
         Lake(store, system_runtime(), proven=True), pipeline, probe=options.probe
     )

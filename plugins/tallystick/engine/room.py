@@ -17,7 +17,7 @@ from tallystick.format.report import ColumnStatistics, FileReport
 
 _NO_UUID = "0" * 32
 _SHORTER = "shorter intervals (a more frequent schedule, or `from` and `to` of a Trigger)"
-_COARSER = "a new table with a coarser partition_by, under another name: a table in the lake keeps its partition_by"
+_COARSER = "a coarser partition_by, which new files of the table have"
 
 
 @dataclass(slots=True, kw_only=True)

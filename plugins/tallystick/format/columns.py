@@ -1,10 +1,14 @@
-"""The columns of the lake's tables: once assigned, an id always means the same (name, type) (I11)."""
+"""The columns of the lake's tables: once assigned, an id always means the same column (I11).
+
+A column has one name at a time, and its type only widens. Its id is never used for another column, also after a drop.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tallystick.errors import listed
 from tallystick.format.codec import StoredValue
@@ -93,56 +97,40 @@ def check_columns(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeclaredColumn:
-    """A column as a pipeline declares it, before it has an id."""
+class FormerName(StoredValue):
+    """A name that the column with this id had before it was renamed."""
 
+    AS_LIST: ClassVar[bool] = True
+
+    id: int
     name: str
-    type: str
-    required: bool
 
 
-def allocate(
-    known: Iterable[TableColumn], declared: Iterable[DeclaredColumn], *, has_rows: bool
-) -> tuple[TableColumn, ...]:
-    """Return all columns of a table, with new ids for new columns in `declared`; known ids keep their meaning (I11).
+def widens(old: str, new: str) -> bool:
+    """Return True if every value of the type `old` is one of the other type `new` (Iceberg spec, Schema Evolution).
 
-    A column that is no longer declared stays, for the rows that have it. Raises ValueError if a column has another name
-    or type, if a required column is no longer declared, or if a required column is new and the table `has_rows`.
+    These are int to long, float to double, and a decimal of the same scale and a higher precision.
     """
-    kept = {c.name.lower(): c for c in known}
-    next_id = max((c.id for c in kept.values()), default=0) + 1
-    by_name = {d.name.lower(): d for d in declared}
-    out: list[TableColumn] = []
-    for name, column in kept.items():
-        declaration = by_name.get(name)
-        if declaration is None and column.required:
-            raise ValueError(
-                f"column {column.name!r} is required in the lake but no longer declared"
-            )
-        if declaration is not None and (declaration.name, declaration.type) != (
-            column.name,
-            column.type,
-        ):
-            raise ValueError(
-                f"column {column.name!r}: expected {column.name} {column.type} as in the lake, found "
-                f"{declaration.name} {declaration.type} in the declaration"
-            )
-        required = column.required and declaration is not None and declaration.required
-        out.append(TableColumn(id=column.id, name=column.name, type=column.type, required=required))
-    for name, declaration in by_name.items():
-        if name in kept:
-            continue
-        if declaration.required and has_rows:
-            raise ValueError(
-                f"column {declaration.name!r} is new in a table with rows and declared as required"
-            )
-        out.append(
-            TableColumn(
-                id=next_id,
-                name=declaration.name,
-                type=declaration.type,
-                required=declaration.required,
-            )
-        )
-        next_id += 1
-    return check_columns(out)
+    if (old, new) in (("int", "long"), ("float", "double")):
+        return True
+    before, after = _DECIMAL.fullmatch(old), _DECIMAL.fullmatch(new)
+    if before is None or after is None:
+        return False
+    return before[2] == after[2] and int(before[1]) < int(after[1])
+
+
+def successor(
+    column: TableColumn, now: Iterable[TableColumn], former_names: Collection[FormerName]
+) -> TableColumn | None:
+    """Return the one of `now` that a column, as it once was, has become; None if there is none (I11).
+
+    It has the same id, a name that is or was the column's, and the same type or one that widens it.
+    """
+    found = next((c for c in now if c.id == column.id), None)
+    if found is None:
+        return None
+    is_named = found.name == column.name or any(
+        (f.id, f.name) == (column.id, column.name) for f in former_names
+    )
+    is_typed = found.type == column.type or widens(column.type, found.type)
+    return found if is_named and is_typed else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
 from tallystick.format.codec import StoredValue
 
@@ -78,7 +79,7 @@ class PartitionField(StoredValue):
     A field keeps its name when its column is renamed.
     """
 
-    AS_LIST = True
+    AS_LIST: ClassVar[bool] = True
 
     source_id: int
     transform: str

@@ -82,11 +82,12 @@ def check_topic_identity(name: str, topic_id: str, cluster_id: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTable(StoredValue):
-    """A table in the root of the plan's swap: the columns that the job writes, with their ids."""
+    """A table in the root of the plan's swap: the columns that the job writes, with their ids, and the partitioning."""
 
     name: str
     uuid: str
     columns: tuple[TableColumn, ...]
+    partition_by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "table")

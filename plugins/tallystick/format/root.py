@@ -9,24 +9,36 @@ from typing import ClassVar
 
 from tallystick.format import keys
 from tallystick.format.codec import StoredObject, StoredValue
-from tallystick.format.columns import TableColumn, check_columns
+from tallystick.format.columns import FormerName, TableColumn, check_columns
 from tallystick.format.outputs import check_target
 from tallystick.format.page import PageRef
+from tallystick.format.partition_rules import PartitionField
 from tallystick.format.plan import check_topic_identity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootTable(StoredValue):
-    """A table: uuid, Iceberg metadata (None: not written yet), each column that ever got an id, and partitioning."""
+    """A table: uuid, Iceberg metadata (None: not written yet), columns, and partitioning.
+
+    `columns` are those of the table now, `dropped` those that it had; together they have every id that was ever given.
+    `former_names` are the names that columns had before they were renamed. `partition_by` are the rules for new files,
+    `partition_fields` the fields of these and of all earlier rules.
+    """
 
     uuid: str
     metadata: str | None
     columns: tuple[TableColumn, ...]
     partition_by: tuple[str, ...]
+    dropped: tuple[TableColumn, ...] = ()
+    former_names: tuple[FormerName, ...] = ()
+    partition_fields: tuple[PartitionField, ...] = ()
 
     def __post_init__(self) -> None:
         keys.check_uuid(self.uuid)
         check_columns(self.columns)
+        ids = [c.id for c in (*self.columns, *self.dropped)]
+        if len(set(ids)) != len(ids):
+            raise ValueError(f"expected unique column ids, also of dropped columns, found {ids}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +88,8 @@ class Root(StoredObject):
     """The lake at one version. `id` is new for every body, so no body and no ETag ever occurs twice (ABA).
 
     `outputs`: the target of each output by name, set once. `pending`: the keys of the pages with pending outputs.
+    `former_names`: the names that the pipeline had before it was renamed, the first one first. `uri`: the lake URI that
+    the table metadata has in it, so that a copy under another URI is not taken for the lake.
     """
 
     FORMAT: ClassVar[str] = "tallystick.root/1"
@@ -89,9 +103,12 @@ class Root(StoredObject):
     topics: Mapping[str, RootTopic]
     outputs: Mapping[str, str] = field(default_factory=dict)
     pending: tuple[keys.PageKey, ...] = ()
+    former_names: tuple[str, ...] = ()
+    uri: str | None = None
 
     def __post_init__(self) -> None:
-        keys.check_name(self.pipeline, "pipeline")
+        for name in (self.pipeline, *self.former_names):
+            keys.check_name(name, "pipeline")
         keys.check_uuid(self.id)
         if not 1 <= self.version < 10**12:
             raise ValueError(f"expected a version, found {self.version}")
@@ -127,6 +144,11 @@ class Root(StoredObject):
         """The origins per topic."""
         return {name: topic.origins for name, topic in self.topics.items()}
 
+    @property
+    def first_name(self) -> str:
+        """The name under which outputs know the pipeline: its first one, because they must recognise what they have."""
+        return self.former_names[0] if self.former_names else self.pipeline
+
     def open_topic(self, topic: str) -> str:
         """Return the ledger's name of the incarnation of `topic` that is read: the last one; `topic` if none is known."""
         name = topic
@@ -135,8 +157,15 @@ class Root(StoredObject):
         return name
 
 
-def first_root(pipeline: str, root_id: str) -> Root:
+def first_root(pipeline: str, root_id: str, *, uri: str | None = None) -> Root:
     """Build the root of a new lake: no tables, no pages, no topics."""
     return Root(
-        pipeline=pipeline, version=1, id=root_id, record=None, tables={}, pages=(), topics={}
+        pipeline=pipeline,
+        version=1,
+        id=root_id,
+        record=None,
+        tables={},
+        pages=(),
+        topics={},
+        uri=uri,
     )

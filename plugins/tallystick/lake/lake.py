@@ -13,6 +13,7 @@ from typing import TypeVar, cast
 
 from tallystick.errors import (
     Corrupt,
+    IdentityChanged,
     InvalidPipeline,
     InvalidRequest,
     NothingPlanned,
@@ -71,12 +72,19 @@ class Lake:
     # ------------------------------------------------------------ reading
 
     def load(self) -> Snapshot | None:
-        """Read the root; return None if there is none."""
+        """Read the root; return None if there is none. Raises IdentityChanged if it is a copy of another lake's root."""
         found = self.store.get(keys.ROOT)
         if found is None:
             return None
         self._begun = True
         root = Root.decode(found.body, where=self.where(keys.ROOT))
+        if root.uri is not None and root.uri != self.store.uri:
+            raise IdentityChanged(
+                f"{self.where(keys.ROOT)}: expected the root of {self.store.uri}, found a copy of the root of "
+                f"{root.uri}.",
+                hint=f"use {root.uri}: its tables name their files by this URI, so a copy would read and replace files "
+                "there. What can be moved and how: docs/how-to/move-a-lake.md.",
+            )
         named = {ref.key for ref in root.pages}
         self._pages = {key: page for key, page in self._pages.items() if key in named}
         record_key = keys.record(root.version + 1, self.runtime.uuid())
@@ -241,33 +249,48 @@ class Lake:
                 hint="check that no process copies objects into the lake; clear the task to run it again.",
             )
 
-    def open(self, pipeline: str) -> Snapshot:
+    def open(self, pipeline: str, *, renamed_from: str | None = None) -> Snapshot:
         """Read the pipeline's root; create the first one if the prefix is empty.
 
-        Safe to repeat: create-if-absent has one winner, and all others read the winner's root. Raises RootVanished if
-        there are objects but no root, InvalidPipeline if the root belongs to another pipeline.
+        `renamed_from`: a root with this name is the pipeline's, too; the caller's swap renames it. Safe to repeat:
+        create-if-absent has one winner, and all others read the winner's root. Raises RootVanished if there are objects
+        but no root, InvalidPipeline if the root belongs to another pipeline.
         """
         tries = WriteTries(self.runtime, self.where(keys.ROOT))
         while True:
             snapshot = self.load()
             if snapshot is not None:
-                self.check_owner(snapshot, pipeline)
+                self.check_owner(snapshot, pipeline, renamed_from=renamed_from)
                 return snapshot
             self.check_no_leftovers()
             self.prove()
-            body = first_root(pipeline, self.runtime.uuid()).encode()
+            body = first_root(pipeline, self.runtime.uuid(), uri=self.store.uri).encode()
             outcome = tries.send(partial(self.store.create, keys.ROOT, body))
             if isinstance(outcome, Unknown):
                 tries.wait_or_raise(outcome.because)
 
-    def check_owner(self, snapshot: Snapshot, pipeline: str) -> None:
-        """Raise InvalidPipeline if the root belongs to another pipeline."""
-        if snapshot.root.pipeline != pipeline:
-            raise InvalidPipeline(
-                f"{self.store.uri}: expected the lake of pipeline {pipeline!r}, found that of "
-                f"{snapshot.root.pipeline!r}.",
-                hint="give each pipeline a warehouse of its own, or restore the pipeline's name.",
+    def check_owner(
+        self, snapshot: Snapshot, pipeline: str, *, renamed_from: str | None = None
+    ) -> None:
+        """Raise InvalidPipeline if the root belongs to another pipeline; `renamed_from`: an older name of this one."""
+        if snapshot.root.pipeline not in (pipeline, renamed_from):
+            raise self._other_pipeline(snapshot.root, pipeline)
+
+    def _other_pipeline(self, root: Root, pipeline: str) -> InvalidPipeline:
+        found = root.pipeline
+        hint = (
+            f"give each pipeline a warehouse of its own; or, if {found!r} is the old name of this pipeline, declare "
+            f"renamed_from={found!r}."
+        )
+        if pipeline in root.former_names:
+            hint = (
+                f"deploy the declaration with the name {found!r}, to which the pipeline was renamed; or, to rename it "
+                f"back, declare renamed_from={found!r}."
             )
+        return InvalidPipeline(
+            f"{self.store.uri}: expected the lake of pipeline {pipeline!r}, found that of {found!r}.",
+            hint=hint,
+        )
 
     def check_no_leftovers(self) -> None:
         """Raise RootVanished if the prefix has objects of a lake, but no root."""
@@ -362,8 +385,10 @@ class Lake:
         index, pages = change.ledger.flush(
             iter(self.runtime.uuid, None), bytes_max=self.page_bytes_max
         )
+        name = before.pipeline if change.pipeline is None else change.pipeline
+        is_renamed = name != before.pipeline
         after = Root(
-            pipeline=before.pipeline,
+            pipeline=name,
             version=before.version + 1,
             id=self.runtime.uuid(),
             record=snapshot.record_key if change.committed else before.record,
@@ -376,6 +401,8 @@ class Lake:
                 for ref in index
                 if (pages[ref.key].pending if ref.key in pages else ref.key in before.pending)
             ),
+            former_names=(*before.former_names, *([before.pipeline] if is_renamed else ())),
+            uri=before.uri,
         )
         check_swap(before, change.ledger.original(), after, change.ledger)
         check_pages(before, after, change.ledger, pages)

@@ -18,8 +18,8 @@ T = TypeVar("T")
 class Update(Generic[T]):
     """The next root: tables, topics, an edited ledger, and the intervals that it commits. The swap returns `value`.
 
-    `outputs`: if None, the root's outputs are unchanged. `then_raise`: an error that is raised after the root is swapped,
-    for a refusal that also changes the root.
+    `outputs`, `pipeline`: if None, the root's outputs or the pipeline's name are unchanged. `then_raise`: an error that
+    is raised after the root is swapped, for a refusal that also changes the root.
     """
 
     tables: Mapping[str, RootTable]
@@ -29,6 +29,7 @@ class Update(Generic[T]):
     then_raise: TallystickError | None = None
     committed: tuple[CommittedInterval, ...] = ()
     outputs: Mapping[str, str] | None = None
+    pipeline: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

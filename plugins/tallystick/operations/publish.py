@@ -76,7 +76,7 @@ def publish(
             output = opens()
             if lake.read(_PendingIntervals(output=name).pending):
                 root = lake.load_existing().root
-                output.begin(Scope(lake=lake.store.uri, pipeline=root.pipeline))
+                output.begin(Scope(lake=lake.store.uri, pipeline=root.first_name))
                 failed += _publish_all(lake, name, output, rows_of, watch or _silent, turn)
             if isinstance(output, Sweeping):
                 _sweep(lake, name, output)
@@ -247,7 +247,7 @@ def _todo(
     step = slots.next_step(slot)
     if isinstance(step, slots.Rest):
         return None
-    pipeline = snapshot.root.pipeline
+    pipeline = snapshot.root.first_name
     return step, publication_of(lake, pipeline, name, entry, step, rows_of=rows_of)
 
 

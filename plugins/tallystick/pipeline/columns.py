@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tallystick.errors import InvalidPipeline
-from tallystick.format.codec import StoredValue
+from tallystick.format.codec import NOT_STORED, StoredValue
 from tallystick.format.columns import PRIMITIVES, check_column_name, check_type
 from tallystick.pipeline.time_formats import rule_problem
 
@@ -41,6 +41,8 @@ class Column(StoredValue):
     timestamps: `iso8601` (the default), `epoch_ms`, `epoch_s`, `epoch_us`, or a strptime format. A timestamptz without an
     offset is UTC only if the format ends in `Z`. Raises InvalidPipeline at once if no text could match the rule
     (`time_formats`).
+    `renamed_from` is the column's name in the lake until now: it keeps its id, and readers find the older rows under the
+    new name. A column that is decoded and renamed must have `source`, so that a rename never changes which field is read.
     """
 
     name: str
@@ -48,12 +50,18 @@ class Column(StoredValue):
     required: bool = True
     source: str | None = None
     parse: str | None = None
+    renamed_from: str | None = field(default=None, metadata=NOT_STORED)
 
     def __post_init__(self) -> None:
         try:
             check_column_name(self.name)
         except ValueError as error:
             raise refuse(f"{error}.", "rename the Column in the pipeline's file.") from error
+        if self.renamed_from == self.name:
+            raise refuse(
+                f"column {self.name!r}: expected renamed_from another name, found its own.",
+                "remove renamed_from.",
+            )
         try:
             object.__setattr__(self, "type", check_type(self.type))
         except ValueError as error:
@@ -127,6 +135,19 @@ def several(values: Sequence[T], what: str) -> tuple[T, ...]:
     return tuple(values)
 
 
+def decoded(columns: Iterable[Column], what: str) -> tuple[Column, ...]:
+    """Return the columns of a format as `unique` does; a renamed one without `source` is refused, too."""
+    kept = unique(columns, what)
+    if unclear := [c for c in kept if c.renamed_from is not None and c.source is None]:
+        old, new = unclear[0].renamed_from, unclear[0].name
+        raise refuse(
+            f"{what}: column {new!r} is renamed from {old!r}: expected source= the field of the records, found none.",
+            f"add source={old!r} if the records still have the field {old!r}; or source={new!r}. Keep it when you remove "
+            "renamed_from.",
+        )
+    return kept
+
+
 def unique(columns: Iterable[Column], what: str) -> tuple[Column, ...]:
     """Return the columns as a tuple; raises InvalidPipeline if there are none, or if a name is used twice or reserved."""
     kept = tuple(columns)
@@ -148,5 +169,12 @@ def unique(columns: Iterable[Column], what: str) -> tuple[Column, ...]:
         raise refuse(
             f"{what}: expected no column name with a leading underscore, found {reserved[0]!r}.",
             "choose another name: such names are reserved for tallystick.",
+        )
+    olds = [c.renamed_from.lower() for c in kept if c.renamed_from is not None]
+    if both := sorted({old for old in olds if old in names or olds.count(old) > 1}):
+        raise refuse(
+            f"{what}: expected one column of the names {both[0]!r} and renamed_from={both[0]!r}, found two.",
+            "rename a column first, without another change; after a run has planned with that, remove renamed_from and "
+            "use the old name again.",
         )
     return kept

@@ -46,6 +46,8 @@ class Pipeline:
     lake, each once (docs/reference/outputs.md). `lookback`: the job also reads rows of earlier intervals
     (docs/how-to/look-back.md). `max_dead_letters`: a run fails if an interval has more, a count (100) or a share of its
     records (0.05); by default it fails if all of at least 10 records are dead letters (docs/how-to/dead-letters.md).
+    `renamed_from` is the name that the pipeline had until now: its lake gets the new name with the next plan
+    (docs/how-to/rename-a-pipeline.md).
     """
 
     name: str
@@ -60,10 +62,18 @@ class Pipeline:
     outputs: Sequence[DeclaredOutput] = ()
     lookback: Lookback | None = None
     max_dead_letters: int | float | None = None
+    renamed_from: str | None = None
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "pipeline")
         keys.check_name(self.kafka, "connection")
+        if self.renamed_from is not None:
+            keys.check_name(self.renamed_from, "pipeline")
+            if self.renamed_from == self.name:
+                raise refuse(
+                    f"pipeline {self.name}: expected renamed_from another name, found its own.",
+                    "remove renamed_from.",
+                )
         set_ = object.__setattr__
         set_(self, "tables", tuple(self.tables))
         topics = several(self.topics, f"pipeline {self.name}: topics")
@@ -152,6 +162,11 @@ class Pipeline:
         """Return the partition rules of a stored table."""
         declared = self.table(table)
         return tuple(declared.partition_by) if declared else ()
+
+    def dropped(self, table: str) -> tuple[str, ...]:
+        """Return the names of the columns that a stored table is not to have any more."""
+        declared = self.table(table)
+        return tuple(declared.dropped) if declared else ()
 
     def to_spec(self) -> dict[str, Any]:
         """Return the canonical JSON form that a plan contains."""

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from tallystick.format.canonical import dumps
 from tallystick.format.codec import StoredValue
-from tallystick.pipeline.columns import Column, refuse, unique
+from tallystick.pipeline.columns import Column, decoded, refuse
 
 JSON = "json"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
@@ -36,7 +36,7 @@ class Format(StoredValue):
                 f"format name {self.name!r} is not allowed.",
                 "use 1 to 63 of a-z, 0-9, _ and -, beginning with a letter.",
             )
-        object.__setattr__(self, "columns", unique(self.columns, f"format {self.name}"))
+        object.__setattr__(self, "columns", decoded(self.columns, f"format {self.name}"))
         object.__setattr__(self, "options", dict(self.options))
         try:
             dumps(self.options)
@@ -59,7 +59,7 @@ class Json:
     tombstones: Literal["dead", "keep"] = "dead"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "columns", unique(self.columns, "decode"))
+        object.__setattr__(self, "columns", decoded(self.columns, "decode"))
         if self.tombstones not in ("dead", "keep"):
             raise refuse(
                 f"tombstones: expected 'dead' or 'keep', found {self.tombstones!r}.",

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tallystick.errors import listed
 from tallystick.format import keys
-from tallystick.format.codec import StoredValue
+from tallystick.format.codec import NOT_STORED, StoredValue
 from tallystick.format.partition_rules import RULES, PartitionRule
 from tallystick.format.partition_rules import partition_rule as parsed_rule
 from tallystick.pipeline.columns import LINEAGE, Column, refuse, several, unique
@@ -36,6 +36,10 @@ class Table(StoredValue):
     job returns one row per key, regardless of what it computes.
     `partition_by`: column names, or year(c), month(c), day(c), hour(c), bucket(n, c) for n buckets, or truncate(n, c) for
     the first n characters or bytes, or a number rounded down to a multiple of n (Iceberg spec, Partition Transforms).
+    Other rules apply to new files; the files that are there keep theirs.
+    `dropped`: names of columns that the table had and is not to have any more. Readers of the current table do not see
+    them, and older rows keep their values only in older snapshots. A column that is not declared and not dropped stays in
+    the table, null in new rows, if it is optional.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Table(StoredValue):
     partition_by: Sequence[str] = ()
     keys: Sequence[str] = ()
     combine: Mapping[str, Combine] = field(default_factory=dict)
+    dropped: Sequence[str] = field(default=(), metadata=NOT_STORED)
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "table")
@@ -52,13 +57,14 @@ class Table(StoredValue):
                 "choose another name.",
             )
         object.__setattr__(self, "columns", unique(self.columns, f"table {self.name}"))
-        for name in ("partition_by", "keys"):
+        for name in ("partition_by", "keys", "dropped"):
             object.__setattr__(
                 self, name, several(getattr(self, name), f"table {self.name}: {name}")
             )
         object.__setattr__(self, "combine", dict(self.combine))
         self._check_combine()
         self._check_partition()
+        self._check_dropped()
 
     @property
     def aggregates(self) -> bool:
@@ -136,6 +142,15 @@ class Table(StoredValue):
                     f"table {self.name}: partition_by {str(rule)!r} does not apply to a {kind} column.",
                     f"use a column of one of these types: {listed(allowed)}; or another rule: {RULES}.",
                 )
+
+    def _check_dropped(self) -> None:
+        names = {c.name.lower() for c in self.written}
+        names |= {c.renamed_from.lower() for c in self.columns if c.renamed_from is not None}
+        if kept := [name for name in self.dropped if name.lower() in names]:
+            raise refuse(
+                f"table {self.name}: expected dropped columns that are not declared, found {kept[0]!r}.",
+                "remove it from dropped or from the columns.",
+            )
 
 
 def partition_rule(rule: str) -> PartitionRule:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tallystick.format.columns import successor
 from tallystick.format.interval import Request
 from tallystick.format.page import Entry
-from tallystick.format.plan import Plan
-from tallystick.format.root import Root
+from tallystick.format.plan import Plan, PlannedTable
+from tallystick.format.root import Root, RootTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +48,23 @@ class ColumnsDiffer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartitioningDiffers:
+    """A table that the root has with another partitioning than the plan: the staged files have the planned one."""
+
+    table: str
+    planned: tuple[str, ...]
+    found: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GrantLost:
     """The plan has no grant: the entry was taken over, cancelled or planned again, or does not exist."""
 
     holder: Request | None
 
 
-CommitDecision = Publish | AlreadyCommitted | IdentityDiffers | ColumnsDiffer | GrantLost
+Difference = IdentityDiffers | ColumnsDiffer | PartitioningDiffers
+CommitDecision = Publish | AlreadyCommitted | Difference | GrantLost
 
 
 def decide_commit(
@@ -76,8 +87,12 @@ def decide_commit(
     return differs_from_root(root, plan) or Publish(before=entry)
 
 
-def differs_from_root(root: Root, plan: Plan) -> IdentityDiffers | ColumnsDiffer | None:
-    """Return the first difference between the plan's topics, tables and columns and the root's; None if all agree."""
+def differs_from_root(root: Root, plan: Plan, *, is_committed: bool = False) -> Difference | None:
+    """Return the first difference between the plan's topics, tables and columns and the root's; None if all agree.
+
+    A plan that was granted before a column was renamed, dropped or given a wider type differs: it must be planned again.
+    For a committed plan that is no difference (I11), and neither is another partitioning.
+    """
     for topic in plan.topics:
         known = root.topics.get(topic.name)
         found = (known.topic_id, known.cluster_id) if known else ("nothing", "no cluster")
@@ -96,13 +111,30 @@ def differs_from_root(root: Root, plan: Plan) -> IdentityDiffers | ColumnsDiffer
                 planned=f"uuid {table.uuid}",
                 found=f"uuid {there.uuid}" if there else "no such table",
             )
-        by_id = {c.id: c for c in there.columns}
-        for column in table.columns:
-            present = by_id.get(column.id)
-            if present is None or (present.name, present.type) != (column.name, column.type):
-                return ColumnsDiffer(
-                    table=table.name,
-                    planned=f"{column.name} {column.type} (id {column.id})",
-                    found=f"{present.name} {present.type}" if present else "no column with that id",
-                )
+        different = _columns_differ(there, table, is_committed=is_committed)
+        if different is not None:
+            return different
+        if table.partition_by != there.partition_by and not is_committed:
+            return PartitioningDiffers(
+                table=table.name, planned=table.partition_by, found=there.partition_by
+            )
+    return None
+
+
+def _columns_differ(
+    there: RootTable, planned: PlannedTable, *, is_committed: bool
+) -> ColumnsDiffer | None:
+    by_id = {c.id: c for c in there.columns}
+    for column in planned.columns:
+        present = by_id.get(column.id)
+        if present is not None and (present.name, present.type) == (column.name, column.type):
+            continue
+        now = (*there.columns, *there.dropped)
+        if is_committed and successor(column, now, there.former_names) is not None:
+            continue
+        return ColumnsDiffer(
+            table=planned.name,
+            planned=f"{column.name} {column.type} (id {column.id})",
+            found=f"{present.name} {present.type}" if present else "no column with that id",
+        )
     return None

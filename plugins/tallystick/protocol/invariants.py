@@ -5,8 +5,9 @@ are monotone. I3 every object that the root reaches exists and is unchanged. I4 
 I5 only a granted plan is committed; generations grow. I6 writers delete nothing. I7 the account of each committed range
 adds up and equals the tables. I8 a reader of one root sees all tables in the same snapshot. I9 gc deletes nothing that a
 retained version reaches or a granted plan owns. I10 versions grow by one; records form one chain. I11 a column id always
-means one (name, type). I12 an output's name always means one target, and a plan is published only after a commit set it
-as wanted and a swap set it in progress, or at once if it has no row for the output and none was sent before.
+means one column: its name changes only by a recorded rename, its type only widens, and a dropped id never comes back. I12
+an output's name always means one target, and a plan is published only after a commit set it as wanted and a swap set it
+in progress, or at once if it has no row for the output and none was sent before.
 
 I3, I6, I8 and I9 are about objects, not values: the store tests, `tally verify` and the explorer check them.
 """
@@ -17,10 +18,11 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 from tallystick.format import keys
+from tallystick.format.columns import successor
 from tallystick.format.page import Boundary, Entry, Page
 from tallystick.format.plan import Plan
 from tallystick.format.report import RangeAccount
-from tallystick.format.root import Root
+from tallystick.format.root import Root, RootTable
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.publishing import slot_problem
 
@@ -74,8 +76,12 @@ def _chain(before: Root | None, after: Root) -> Iterator[str]:
         yield f"I10: version {after.version} follows {before.version}"
     if after.id == before.id:
         yield f"I10: two roots share the id {after.id}"
-    if after.pipeline != before.pipeline:
-        yield f"I10: pipeline {after.pipeline} follows {before.pipeline}"
+    is_renamed = after.pipeline != before.pipeline
+    names = (*before.former_names, *([before.pipeline] if is_renamed else ()))
+    if after.former_names != names:
+        yield f"I10: pipeline {after.pipeline} ({after.former_names}) follows {before.pipeline} ({names})"
+    if after.uri != before.uri:
+        yield f"I10: the lake {after.uri} follows {before.uri}"
 
 
 def _identity(before: Root | None, after: Root) -> Iterator[str]:
@@ -96,10 +102,26 @@ def _identity(before: Root | None, after: Root) -> Iterator[str]:
             continue
         if table.metadata is not None and there.metadata is None:
             yield f"I4: table {name} lost its metadata"
-        known = {c.id: (c.name, c.type) for c in there.columns}
-        for column in table.columns:
-            if known.get(column.id) != (column.name, column.type):
-                yield f"I11: column id {column.id} of {name} was {column.name} {column.type}"
+        yield from _columns(name, table, there)
+
+
+def _columns(name: str, was: RootTable, now: RootTable) -> Iterator[str]:
+    """Yield each column whose id means another column after the swap, or none (I11)."""
+    if now.former_names[: len(was.former_names)] != was.former_names:
+        yield f"I11: a former name of a column of {name} vanished"
+    if now.dropped[: len(was.dropped)] != was.dropped:
+        yield f"I11: a dropped column of {name} came back or vanished"
+    for column in was.columns:
+        found = successor(column, (*now.columns, *now.dropped), now.former_names)
+        if found is None:
+            yield f"I11: column id {column.id} of {name} was {column.name} {column.type}"
+        elif found.required and not column.required:
+            yield f"I11: column id {column.id} of {name} was optional and became required"
+    last = max((c.id for c in (*was.columns, *was.dropped)), default=0)
+    known = {c.id for c in was.columns}
+    for column in now.columns:
+        if column.id not in known and column.id <= last:
+            yield f"I11: the new column {column.name} of {name} has the id {column.id}, which is not new"
 
 
 def _entries(before: Ledger, after: Ledger) -> Iterator[str]:

@@ -39,6 +39,7 @@ from tallystick.spark.stage import Order
 from tallystick.spark.transformed import transformed
 from tallystick.store import Store
 from tallystick.store.open import open_store
+from tallystick.tables.schema import FIELD_ID
 
 log = logging.getLogger("tallystick.spark")
 # Files are small and many: one task reads several, and a task costs 10 to 17 ms.
@@ -76,7 +77,8 @@ def lookback_frames(
         table = work.pipeline.table(name)
         assert table is not None  # the pipeline checked it
         files = [f for part in found.parts for f in part.files.get(name, ())]
-        frames[name] = [stored_frame(session, lake.store.uri, table, files)]
+        ids = _ids(work.plan, name)
+        frames[name] = [stored_frame(session, lake.store.uri, table, files, ids)]
     records: dict[Interval, int] = {}
     for unread in found.unread:
         records[unread.interval], rows = _through_job(session, lake, order, transform, unread)
@@ -137,7 +139,8 @@ def _through_job(
     assert lookback is not None  # the caller checked it
     tables = {t.name: t for t in work.pipeline.tables if t.name in lookback.tables}
     nothing = {
-        name: stored_frame(session, lake.store.uri, table, ()) for name, table in tables.items()
+        name: stored_frame(session, lake.store.uri, table, (), _ids(work.plan, name))
+        for name, table in tables.items()
     }
     context = context_of(
         session,
@@ -155,10 +158,23 @@ def _through_job(
     }
 
 
+def _ids(plan: Plan, table: str) -> dict[str, int]:
+    planned = plan.table(table)
+    return {c.name: c.id for c in planned.columns} if planned is not None else {}
+
+
 def stored_frame(
-    session: SparkSession, root: str, table: Table, files: Sequence[FileReport]
+    session: SparkSession,
+    root: str,
+    table: Table,
+    files: Sequence[FileReport],
+    ids: Mapping[str, int],
 ) -> DataFrame:
-    """Return the rows of data files of a table. Columns are matched by name; if a file lacks a column, it is null."""
+    """Return the rows of data files of a table. Columns are matched by id; if a file lacks a column, it is null.
+
+    `ids`: the ids of the table's columns, by their names now. A file may have them under an older name, or in a narrower
+    type, which is cast.
+    """
     schema = written_schema(table)
     spark_schema = from_arrow_schema(schema)
     if not files:
@@ -171,12 +187,14 @@ def stored_frame(
             for index in batch.column(0).to_pylist():
                 store = open_store(root)
                 for key, etag in shares[index]:
-                    yield from _rows(store, key, etag, schema)
+                    yield from _rows(store, key, etag, schema, ids)
 
     return session.range(0, tasks, 1, tasks).mapInArrow(read, spark_schema)
 
 
-def _rows(store: Store, key: str, etag: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _rows(
+    store: Store, key: str, etag: str, schema: pa.Schema, ids: Mapping[str, int]
+) -> Iterator[pa.RecordBatch]:
     stored = store.get(key)
     if stored is None or stored.etag != etag:
         found = "no object" if stored is None else f"ETag {stored.etag}"
@@ -186,10 +204,11 @@ def _rows(store: Store, key: str, etag: str, schema: pa.Schema) -> Iterator[pa.R
             "from a bucket version.",
         )
     for batch in pq.ParquetFile(pa.BufferReader(stored.body)).iter_batches():
+        places = {int((f.metadata or {})[FIELD_ID]): n for n, f in enumerate(batch.schema)}
         yield pa.RecordBatch.from_arrays(
             [
-                batch.column(f.name).cast(f.type)
-                if f.name in batch.schema.names
+                batch.column(places[ids[f.name]]).cast(f.type)
+                if ids[f.name] in places
                 else pa.nulls(len(batch), f.type)
                 for f in schema
             ],

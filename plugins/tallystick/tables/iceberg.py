@@ -6,7 +6,8 @@ schemas from columns that already have one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from pyiceberg.partitioning import PARTITION_FIELD_ID_START, PartitionField, PartitionSpec
@@ -29,9 +30,10 @@ from pyiceberg.types import (
 )
 
 from tallystick.errors import InvalidPipeline, SchemaChanged, listed
-from tallystick.format.columns import TableColumn
+from tallystick.format.columns import TableColumn, successor
 from tallystick.pipeline import partition_rule
 from tallystick.tables.schema import decimal_size
+from tallystick.tables.state import TableState
 
 _TYPES: dict[str, PrimitiveType] = {
     "boolean": BooleanType(),
@@ -74,26 +76,27 @@ def schema_columns(schema: Schema) -> tuple[TableColumn, ...]:
     )
 
 
-def evolved_columns(
-    current: Sequence[TableColumn], wanted: Sequence[TableColumn], *, table: str
-) -> tuple[TableColumn, ...]:
-    """Return the table's columns after the root's `wanted` ones are added; equal to `current` if nothing changes.
+def evolved_columns(current: Sequence[TableColumn], state: TableState) -> tuple[TableColumn, ...]:
+    """Return the table's columns after the changes of the root; equal to `current` if nothing changes.
 
-    Added columns are optional regardless of `wanted`, because older files lack them. A required column becomes optional
-    if the root has it as optional, and never the other way. Raises SchemaChanged if an id means another name or type, or
-    if the table has a column that the root does not have (I11).
+    A column gets the name and the type that the root has for its id; a column that the root has dropped is left out.
+    Added columns are optional regardless of the root, because older files lack them. A required column becomes optional
+    if the root has it as optional, and never the other way. Raises SchemaChanged if an id means another column, or if the
+    table has a column that the root never had (I11).
     """
-    by_id = {c.id: c for c in wanted}
+    by_id = {c.id: c for c in state.columns}
     kept: list[TableColumn] = []
     for column in current:
-        root = by_id.pop(column.id, None)
-        if root is None or (root.name, root.type) != (column.name, column.type):
-            known = "no column" if root is None else f"{root.name} ({root.type})"
+        named = by_id.pop(column.id, None)
+        root = successor(column, (*state.columns, *state.dropped), state.former_names)
+        if root is None:
+            known = "no column" if named is None else f"{named.name} ({named.type})"
             raise _changed(
-                f"table {table}, column id {column.id}: expected {known} as in the root, found {column.name} "
+                f"table {state.name}, column id {column.id}: expected {known} as in the root, found {column.name} "
                 f"({column.type})."
             )
-        kept.append(_optional(column) if column.required and not root.required else column)
+        if named is not None:
+            kept.append(named if column.required else _optional(named))
     # Names cannot collide: the root has all of the table's columns, and its names are unique (TableState).
     kept += [_optional(column) for column in by_id.values()]
     return tuple(kept)
@@ -112,12 +115,17 @@ def optional_if_missing(
 
 
 def partition_fields(
-    columns: Sequence[TableColumn], partition_by: Sequence[str], *, table: str
+    columns: Sequence[TableColumn],
+    partition_by: Sequence[str],
+    *,
+    table: str,
+    known: Mapping[tuple[int, Transform[Any, Any]], PartitionField] = MappingProxyType({}),
 ) -> tuple[tuple[int, Transform[Any, Any], str], ...]:
     """Return (source id, transform, partition field name) per rule, with the names that Iceberg's own writers use.
 
-    Raises InvalidPipeline if a rule names no column, if a rule occurs twice, or if a column of the table has the name of
-    a partition field (Iceberg spec, Partitioning: names must be unique).
+    A field of `known` keeps its name, which differs if its column was renamed. Raises InvalidPipeline if a rule names no
+    column, if a rule occurs twice, or if a column of the table has the name of a partition field (Iceberg spec,
+    Partitioning: names must be unique).
     """
     by_name = {c.name: c for c in columns}
     taken = {c.name.lower() for c in columns}
@@ -129,7 +137,9 @@ def partition_fields(
             raise _refused(
                 f"table {table}: expected partition_by one of {listed(sorted(by_name))}, found {text!r}."
             )
-        name = rule.field_name
+        transform = parse_transform(rule.transform)
+        before = known.get((source.id, transform))
+        name = rule.field_name if before is None else before.name
         if rule.transform != "identity" and name.lower() in taken:
             raise _refused(
                 f"table {table}: the partition field {name!r} of partition_by {text!r} has the name of a column."
@@ -138,7 +148,7 @@ def partition_fields(
             raise _refused(
                 f"table {table}: expected each partition rule once, found {text!r} twice."
             )
-        fields.append((source.id, parse_transform(rule.transform), name))
+        fields.append((source.id, transform, name))
     return tuple(fields)
 
 
@@ -154,12 +164,12 @@ def partition_spec(
     A field of a known spec keeps its id and its name, also if its column was renamed. New fields get the next ids, from
     1000 on (Iceberg spec, Partition Evolution).
     """
-    wanted = partition_fields(columns, partition_by, table=table)
+    fields = {(f.source_id, f.transform): f for spec in known for f in spec.fields}
+    wanted = partition_fields(columns, partition_by, table=table, known=fields)
     for spec in known:
         rules = [(f.source_id, f.transform) for f in spec.fields]
         if rules == [(source, transform) for source, transform, _ in wanted]:
             return spec
-    fields = {(f.source_id, f.transform): f for spec in known for f in spec.fields}
     following = max([PARTITION_FIELD_ID_START - 1, *(f.field_id for f in fields.values())]) + 1
     made = []
     for source_id, transform, name in wanted:

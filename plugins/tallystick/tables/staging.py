@@ -254,7 +254,7 @@ def load_metadata(io: StoreFileIO, key: str) -> TableMetadata:
 def _evolution(metadata: TableMetadata, state: TableState) -> tuple[TableUpdate, ...]:
     changes: list[TableUpdate] = []
     current = schema_columns(metadata.schema())
-    columns = evolved_columns(current, state.columns, table=state.name)
+    columns = evolved_columns(current, state)
     if columns != current:
         schema_id = max(schema.schema_id for schema in metadata.schemas) + 1
         schema: Schema = iceberg_schema(columns, schema_id=schema_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tallystick.format import keys
-from tallystick.format.columns import TableColumn, check_columns
+from tallystick.format.columns import FormerName, TableColumn, check_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +14,8 @@ class TableState:
 
     `metadata` is a key relative to the lake URI, or None if nothing was written yet. `columns` are all columns that
     ever got an id from the root, in that order. Columns that the pipeline no longer declares have `required=False`,
-    because new files lack them. `partition_by` are the rules for files that are added now.
+    because new files lack them. `partition_by` are the rules for files that are added now. `dropped` are the columns
+    that the table had, `former_names` the names that its columns had before they were renamed.
     """
 
     name: str
@@ -22,6 +23,8 @@ class TableState:
     metadata: str | None
     columns: tuple[TableColumn, ...]
     partition_by: tuple[str, ...] = ()
+    dropped: tuple[TableColumn, ...] = ()
+    former_names: tuple[FormerName, ...] = ()
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "table")

@@ -185,7 +185,7 @@ def test_more_values_than_a_report_can_list_are_refused_at_their_batch(
     assert "'events': one task" in refused.value.message
     assert "rows of 300 partition values (day(at)) so far" in refused.value.message
     assert "shorter intervals" in refused.value.hint
-    assert "a table in the lake keeps its partition_by" in refused.value.hint
+    assert "a coarser partition_by" in refused.value.hint
     assert batches == [0, 100, 200]
     assert not list(work.store.list(""))
 

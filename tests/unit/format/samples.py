@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from tallystick.format import keys
 from tallystick.format.calls import Call, Calls
 from tallystick.format.claim import Claim
-from tallystick.format.columns import TableColumn
+from tallystick.format.columns import FormerName, TableColumn
 from tallystick.format.interval import Interval, Request
 from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.offsets import Position
 from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import Boundary, Committed, Entry, Granted, Page, PageRef, Totals
+from tallystick.format.partition_rules import PartitionField
 from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.report import ColumnStatistics, FileReport, Lineage, RangeAccount, Report
@@ -192,7 +193,12 @@ SAMPLE_TABLES = {
         uuid=uuid(7),
         metadata=f"tables/flights/metadata/00001-{uuid(8)}.metadata.json",
         columns=COLUMNS,
-        partition_by=("day(departure)",),
+        partition_by=("truncate(2, origin)",),
+        dropped=(TableColumn(id=3, name="gate", type="decimal(9,2)", required=False),),
+        former_names=(FormerName(id=1, name="place"),),
+        partition_fields=(
+            PartitionField(source_id=1, transform="truncate[2]", name="place_trunc_2"),
+        ),
     ),
     "dead_letters": RootTable(uuid=uuid(6), metadata=None, columns=COLUMNS, partition_by=()),
 }
@@ -242,6 +248,8 @@ SAMPLE_ROOT = Root(
     tables=SAMPLE_TABLES,
     pages=SAMPLE_INDEX,
     topics={"flights": RootTopic(topic_id="topic-1", cluster_id="cluster-1", origins=(0, 0))},
+    former_names=("old-flights",),
+    uri="s3://lakes/flights",
 )
 SAMPLE_ADOPTED = replace(
     SAMPLE_ROOT,

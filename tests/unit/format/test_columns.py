@@ -1,84 +1,75 @@
-"""Column ids: assigned once, by the swap of a plan, and never used for another column."""
+"""Columns: their names and types, and the column that an id means after renames and wider types."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tallystick.format.columns import (
     PRIMITIVES,
-    DeclaredColumn,
+    FormerName,
     TableColumn,
-    allocate,
     check_column_name,
     check_columns,
     check_type,
+    successor,
+    widens,
 )
 
 
-def want(name: str, kind: str = "int", *, required: bool = False) -> DeclaredColumn:
-    return DeclaredColumn(name=name, type=kind, required=required)
+def column(number: int = 1, name: str = "a", kind: str = "int") -> TableColumn:
+    return TableColumn(id=number, name=name, type=kind, required=False)
 
 
-wanted_lists = st.lists(
-    st.lists(st.sampled_from("abcdef"), unique=True, min_size=1).map(
-        lambda names: [want(n) for n in names]
-    ),
-    min_size=1,
-    max_size=5,
-)
+WIDER = [
+    ("int", "long"),
+    ("float", "double"),
+    ("decimal(9,2)", "decimal(10,2)"),
+    ("decimal(1,0)", "decimal(38,0)"),
+]
 
 
-@given(wanted_lists)
-def test_an_id_means_one_column_for_ever(declarations: list[list[DeclaredColumn]]) -> None:
-    known: tuple[TableColumn, ...] = ()
-    meaning: dict[int, tuple[str, str]] = {}
-    for declared in declarations:
-        known = allocate(known, declared, has_rows=True)
-        for column in known:
-            assert meaning.setdefault(column.id, (column.name, column.type)) == (
-                column.name,
-                column.type,
-            )
-        assert {w.name for w in declared} <= {c.name for c in known}
-        assert set(meaning) == {c.id for c in known}
-
-
-def test_a_dropped_column_stays_and_gets_its_id_back() -> None:
-    first = allocate((), [want("a", required=False), want("b")], has_rows=False)
-    second = allocate(first, [want("a")], has_rows=True)
-    assert second == first
-    assert allocate(second, [want("b"), want("a")], has_rows=True) == first
-
-
-def test_required_is_relaxed_and_never_tightened() -> None:
-    first = allocate((), [want("a", required=True)], has_rows=False)
-    assert first[0].required
-    relaxed = allocate(first, [want("a")], has_rows=True)
-    assert not relaxed[0].required
-    assert not allocate(relaxed, [want("a", required=True)], has_rows=True)[0].required
+@pytest.mark.parametrize(("old", "new"), WIDER)
+def test_a_type_widens_in_one_direction(old: str, new: str) -> None:
+    assert widens(old, new)
+    assert not widens(new, old)
+    assert not widens(old, old)
 
 
 @pytest.mark.parametrize(
-    ("declared", "has_rows", "why"),
+    ("old", "new"),
     [
-        ([want("b")], True, "'a' is required in the lake but no longer declared"),
-        (
-            [want("a", "long", required=True)],
-            True,
-            "'a': expected a int as in the lake, found a long",
-        ),
-        ([want("A", required=True)], True, "'a': expected a int as in the lake, found A int"),
-        ([want("a", required=True), want("b", required=True)], True, "new in a table with rows"),
+        ("int", "double"),
+        ("int", "decimal(38,0)"),
+        ("long", "timestamp"),
+        ("decimal(9,2)", "decimal(12,3)"),
+        ("decimal(9,2)", "double"),
+        ("date", "timestamp"),
+        ("string", "binary"),
     ],
 )
-def test_a_declaration_that_does_not_fit_the_columns_is_refused(
-    declared: list[DeclaredColumn], has_rows: bool, why: str
+def test_no_other_type_widens(old: str, new: str) -> None:
+    assert not widens(old, new)
+
+
+@pytest.mark.parametrize(
+    ("now", "former", "found"),
+    [
+        ([column()], [], True),
+        ([column(kind="long")], [], True),
+        ([column(name="b")], [FormerName(id=1, name="a")], True),
+        ([column(name="b", kind="long")], [FormerName(id=1, name="a")], True),
+        ([column(2)], [], False),
+        ([column(name="b")], [], False),
+        ([column(name="b")], [FormerName(id=2, name="a")], False),
+        ([column(name="b")], [FormerName(id=1, name="c")], False),
+        ([column(kind="string")], [], False),
+        ([], [], False),
+    ],
+)
+def test_a_column_is_followed_by_its_id(
+    now: list[TableColumn], former: list[FormerName], found: bool
 ) -> None:
-    known = allocate((), [want("a", required=True)], has_rows=False)
-    with pytest.raises(ValueError, match=why):
-        allocate(known, declared, has_rows=has_rows)
+    assert successor(column(), now, former) == (now[0] if found else None)
 
 
 @pytest.mark.parametrize("kind", [*sorted(PRIMITIVES), "decimal(38,38)", "decimal(1, 0)"])

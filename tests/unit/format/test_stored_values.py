@@ -377,6 +377,16 @@ def _twice(value: Any) -> tuple[Any, Any]:
         ),
         (lambda: RootTopic(topic_id="t", cluster_id="c", origins=(-1,)), "found a negative origin"),
         (
+            lambda: RootTable(
+                uuid=uuid(1),
+                metadata=None,
+                columns=COLUMNS,
+                partition_by=(),
+                dropped=COLUMNS[:1],
+            ),
+            "expected unique column ids, also of dropped columns",
+        ),
+        (
             lambda: RootTable(uuid="x", metadata=None, columns=(), partition_by=()),
             "expected a uuid",
         ),
@@ -424,6 +434,8 @@ def test_derived_properties_of_values() -> None:
     assert SAMPLE_PAGE.until == at(3)
     assert SAMPLE_ROOT.origins == {"flights": (0, 0)}
     assert first_root("flights", uuid(1)).version == 1
+    assert first_root("flights", uuid(1)).first_name == "flights"
+    assert SAMPLE_ROOT.first_name == "old-flights"
     assert Boundary(at=at(0), positions={}).position("t", 1, {"t": (3, 4)}) == Position(offset=4)
     assert (
         PageRef(since=at(0), until=at(1), key=keys.page(uuid(1))).to_json()[2]

@@ -28,7 +28,7 @@ from tallystick.format.canonical import dumps
 from tallystick.format.interval import Interval, Request
 from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
-from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.pipeline import Column, Json, Pipeline, Table
 from tallystick.store import Stored
 
 
@@ -304,7 +304,19 @@ def changed(small: SmallLake, **table: Any) -> Pipeline:
     [
         (
             {"columns": [Column("n", "int"), Column("kind", "string", required=False)]},
-            ("expected n long as in the lake", "found n int"),
+            ("expected n long as in the lake", "found n int", "A type can only widen"),
+        ),
+        (
+            {
+                "columns": [
+                    Column("n", "long"),
+                    Column("what", "string", required=False, renamed_from="sort", source="kind"),
+                ]
+            },
+            (
+                "'what': expected renamed_from a column of the lake, found 'sort'",
+                "use one of n, kind",
+            ),
         ),
         ({"columns": [Column("kind", "string", required=False)]}, ("'n' is required in the lake",)),
         (
@@ -317,7 +329,6 @@ def changed(small: SmallLake, **table: Any) -> Pipeline:
             },
             ("'x' is new in a table with rows", "required=False"),
         ),
-        ({"partition_by": ["kind"]}, ("partitioning by none as in the lake", "found kind in")),
     ],
 )
 def test_a_declaration_that_does_not_fit_the_lake_is_refused(
@@ -424,6 +435,40 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
                 "t", columns=[Column("x", "date"), Column("x_day", "int")], partition_by=["day(x)"]
             ),
             "the partition field 'x_day'",
+        ),
+        (
+            lambda: Table("t", columns=[Column("a", "int", renamed_from="a")]),
+            "'a': expected renamed_from another name, found its own",
+        ),
+        (
+            lambda: Table("t", columns=[Column("a", "int"), Column("b", "int", renamed_from="A")]),
+            "expected one column of the names 'a' and renamed_from='a', found two",
+        ),
+        (
+            lambda: Table(
+                "t",
+                columns=[
+                    Column("b", "int", renamed_from="a"),
+                    Column("c", "int", renamed_from="a"),
+                ],
+            ),
+            "expected one column of the names 'a'",
+        ),
+        (
+            lambda: Table("t", columns=[Column("a", "int")], dropped=["A"]),
+            "expected dropped columns that are not declared, found 'A'",
+        ),
+        (
+            lambda: Table("t", columns=[Column("b", "int", renamed_from="a")], dropped=["a"]),
+            "expected dropped columns that are not declared, found 'a'",
+        ),
+        (
+            lambda: Table("t", columns=[Column("a", "int")], dropped="b"),
+            "dropped: expected a list, found the string 'b'",
+        ),
+        (
+            lambda: Json([Column("b", "int", renamed_from="a")]),
+            "'b' is renamed from 'a': expected source= the field of the records, found none",
         ),
         (
             lambda: Table("t", columns=[Column("a", "int")], keys=["b"]),

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from tallystick.format import keys
-from tallystick.format.columns import TableColumn
+from tallystick.format.columns import FormerName, TableColumn
 from tallystick.format.offsets import Position
 from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import Boundary, Entry
 from tallystick.format.report import RangeAccount, mostly_dead
-from tallystick.format.root import Closed, Root, RootTopic, first_root
+from tallystick.format.root import Closed, Root, RootTable, RootTopic, first_root
 from tallystick.protocol.invariants import (
     InvariantError,
     account_problem,
@@ -38,6 +38,12 @@ from unit.format.samples import (
 
 TOPICS = {"t": RootTopic(topic_id="i", cluster_id="c", origins=(0,))}
 BEFORE = replace(SAMPLE_ROOT, topics=TOPICS)
+FLIGHTS = replace(BEFORE.tables["flights"], dropped=(), former_names=())
+
+
+def flights(**changes: Any) -> dict[str, RootTable]:
+    """Return the root's tables, with a table of flights that has no history but these changes."""
+    return {**BEFORE.tables, "flights": replace(FLIGHTS, **changes)}
 
 
 def after(**changes: Any) -> Root:
@@ -69,6 +75,24 @@ RECORD = keys.record(BEFORE.version + 1, uuid(6))
 def recorded(**details: Any) -> Entry:
     """Return hour 0 as committed by the swap to `after(record=RECORD)`."""
     return entry(0, 1, commit=replace(committed(0, 1, **details), record=RECORD))
+
+
+def test_a_renamed_pipeline_and_changed_columns_pass() -> None:
+    renamed = after(pipeline="other", former_names=(*BEFORE.former_names, BEFORE.pipeline))
+    check_swap(BEFORE, ledger(), renamed, ledger())
+    changed = flights(
+        columns=(
+            TableColumn(id=1, name="place", type="string", required=False),
+            TableColumn(id=3, name="gate", type="string", required=True),
+        ),
+        dropped=COLUMNS[1:],
+        former_names=(FormerName(id=1, name="origin"),),
+    )
+    before = replace(BEFORE, tables=flights())
+    check_swap(before, ledger(), after(tables=changed), ledger())
+    later = replace(after(tables=changed), version=BEFORE.version)
+    relaxed = replace(later, version=after().version, id=uuid(98))
+    check_swap(later, ledger(), relaxed, ledger())
 
 
 def test_valid_swaps_of_intervals_pass() -> None:
@@ -191,13 +215,58 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
                     BEFORE.tables["flights"],
                     columns=(
                         COLUMNS[0],
-                        TableColumn(id=2, name="delay", type="long", required=False),
+                        TableColumn(id=2, name="delay", type="string", required=False),
                     ),
                 ),
             }
         ),
         ledger(),
     ),
+    "I11: column id 2 of flights was delay int$": (
+        replace(BEFORE, tables=flights()),
+        ledger(),
+        after(tables=flights(columns=COLUMNS[:1])),
+        ledger(),
+    ),
+    "I11: column id 2 of flights was delay": (
+        replace(BEFORE, tables=flights()),
+        ledger(),
+        after(tables=flights(columns=(COLUMNS[0], replace(COLUMNS[1], name="wait")))),
+        ledger(),
+    ),
+    "I11: column id 2 .* was optional and became required": (
+        replace(BEFORE, tables=flights()),
+        ledger(),
+        after(tables=flights(columns=(COLUMNS[0], replace(COLUMNS[1], required=True)))),
+        ledger(),
+    ),
+    "I11: the new column gate of flights has the id 1, which is not new": (
+        replace(BEFORE, tables=flights(columns=COLUMNS[1:])),
+        ledger(),
+        after(
+            tables=flights(
+                columns=(
+                    COLUMNS[1],
+                    TableColumn(id=1, name="gate", type="string", required=False),
+                )
+            )
+        ),
+        ledger(),
+    ),
+    "I11: a dropped column of flights came back": (
+        replace(BEFORE, tables=flights(columns=COLUMNS[:1], dropped=COLUMNS[1:])),
+        ledger(),
+        after(tables=flights(columns=COLUMNS)),
+        ledger(),
+    ),
+    "I11: a former name of a column of flights vanished": (
+        replace(BEFORE, tables=flights(former_names=(FormerName(id=1, name="place"),))),
+        ledger(),
+        after(tables=flights()),
+        ledger(),
+    ),
+    "I10: pipeline flights": (BEFORE, ledger(), after(former_names=("other",)), ledger()),
+    "I10: the lake s3://a/b": (BEFORE, ledger(), after(uri="s3://a/b"), ledger()),
     "I1: entries": (
         BEFORE,
         ledger(),

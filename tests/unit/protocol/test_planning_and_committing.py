@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tallystick.format.columns import TableColumn
+from tallystick.format.columns import FormerName, TableColumn
 from tallystick.format.offsets import Position
 from tallystick.format.page import Boundary, Entry
 from tallystick.format.root import RootTable, RootTopic
@@ -20,8 +20,10 @@ from tallystick.protocol.committing import (
     ColumnsDiffer,
     GrantLost,
     IdentityDiffers,
+    PartitioningDiffers,
     Publish,
     decide_commit,
+    differs_from_root,
 )
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.open_interval import names, open_interval
@@ -654,6 +656,38 @@ def test_an_id_with_another_meaning_is_a_schema_error(columns: Any, found: str) 
     tables = {"flights": replace(root.tables["flights"], columns=columns)}
     decision = decide_commit(replace(root, tables=tables), _granted_entry(), SAMPLE_PLAN)
     assert decision == ColumnsDiffer(table="flights", planned="delay int (id 2)", found=found)
+
+
+def test_another_partitioning_is_a_schema_error() -> None:
+    """Day and hour are both whole numbers: no check of the files themselves would see the difference."""
+    root = _root()
+    tables = {"flights": replace(root.tables["flights"], partition_by=("day(at)",))}
+    decision = decide_commit(replace(root, tables=tables), _granted_entry(), SAMPLE_PLAN)
+    assert decision == PartitioningDiffers(table="flights", planned=(), found=("day(at)",))
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_same"),
+    [
+        ({"columns": (COLUMNS[0], replace(COLUMNS[1], type="long"))}, True),
+        ({"columns": COLUMNS[:1], "dropped": COLUMNS[1:]}, True),
+        ({"partition_by": ("day(at)",)}, True),
+        ({"columns": (COLUMNS[0], replace(COLUMNS[1], name="wait"))}, False),
+        (
+            {
+                "columns": (COLUMNS[0], replace(COLUMNS[1], name="wait")),
+                "former_names": (FormerName(id=2, name="delay"),),
+            },
+            True,
+        ),
+    ],
+)
+def test_a_committed_plan_agrees_with_what_its_columns_became(changed: Any, is_same: bool) -> None:
+    root = _root()
+    tables = {"flights": replace(root.tables["flights"], **changed)}
+    now = replace(root, tables=tables)
+    assert (differs_from_root(now, SAMPLE_PLAN, is_committed=True) is None) is is_same
+    assert differs_from_root(now, SAMPLE_PLAN) is not None
 
 
 def test_a_boundary_may_have_no_topics() -> None:

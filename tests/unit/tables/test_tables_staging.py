@@ -328,7 +328,7 @@ class TestEvolution:
                 "column id 2: expected",
             ),
             (
-                [(1, "departure", "timestamptz"), (2, "origin", "string"), (3, "delay", "long")],
+                [(1, "departure", "timestamptz"), (2, "origin", "string"), (3, "delay", "string")],
                 "delay \\(int\\)",
             ),
             ([(1, "departure", "timestamptz"), (2, "origin", "string")], "expected no column"),

@@ -16,7 +16,7 @@ from tallystick.operations.check.finding import (
     problems,
     warning,
 )
-from tallystick.operations.plan.tables import planned_table
+from tallystick.operations.plan.tables import evolved_table
 from tallystick.pipeline import Pipeline
 from tallystick.store.probe import prove_conditional_writes
 
@@ -44,11 +44,11 @@ def lake_findings(lake: Lake, pipeline: Pipeline, *, probe: bool) -> Iterator[Ch
         yield ok(LAKE, "new: nothing has been planned there yet")
         return
     try:
-        lake.check_owner(snapshot, pipeline.name)
+        lake.check_owner(snapshot, pipeline.name, renamed_from=pipeline.renamed_from)
     except TallystickError as error:
         yield of_error(LAKE, error)
         return
-    found = list(_columns(lake, pipeline, snapshot.root.tables))
+    found = list(_columns(pipeline, snapshot.root.tables))
     yield from found
     if not problems(found):
         yield ok(LAKE, f"version {snapshot.root.version} takes the declared columns")
@@ -77,20 +77,20 @@ def _writes(lake: Lake, *, probe: bool) -> Checked:
     return ok(WRITES, f"conditional writes work{left}")
 
 
-def _columns(lake: Lake, pipeline: Pipeline, tables: Mapping[str, RootTable]) -> Iterator[Checked]:
-    """Yield what a plan would refuse of each table, and columns of the lake that are not declared any more."""
-    for name, columns in pipeline.written_columns().items():
+def _columns(pipeline: Pipeline, tables: Mapping[str, RootTable]) -> Iterator[Checked]:
+    """Yield what a plan would change or refuse in each table, and columns that are not declared any more."""
+    for name in pipeline.written_columns():
         known = tables.get(name)
         try:
-            planned_table(known, pipeline, name, lake.runtime.uuid)
+            table = evolved_table(known, pipeline, name)
         except SchemaChanged as error:
             yield of_error(LAKE, error)
             continue
-        declared = {column.name.lower() for column in columns}
-        left = [c.name for c in known.columns if c.name.lower() not in declared] if known else []
-        if left:
+        if table.changes:
+            yield ok(LAKE, f"the next plan changes table {name}: {'; '.join(table.changes)}")
+        if table.left:
             yield warning(
                 LAKE,
-                f"table {name}: {listed(left)} of the lake is not declared, so it is null in new rows",
-                "declare it again if the old readers need it; otherwise ignore this.",
+                f"table {name}: {listed(table.left)} of the lake is not declared, so it is null in new rows",
+                "declare it again if readers need it, or name it in dropped=[...] of the Table to remove it.",
             )

@@ -7,7 +7,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Protocol
 
-from tallystick.errors import Corrupt, IdentityChanged, ReportRejected, SchemaChanged, Superseded
+from tallystick.errors import (
+    Corrupt,
+    IdentityChanged,
+    ReportRejected,
+    SchemaChanged,
+    Superseded,
+    listed,
+)
 from tallystick.format import keys
 from tallystick.format.page import Committed, Entry, Totals
 from tallystick.format.plan import Plan
@@ -144,7 +151,7 @@ def _without_objects(lake: Lake, plan_key: keys.PlanKey, gone: str) -> CommitRes
 def _refusal(
     lake: Lake,
     plan: Plan,
-    decision: committing.IdentityDiffers | committing.ColumnsDiffer | committing.GrantLost,
+    decision: committing.Difference | committing.GrantLost,
 ) -> Superseded | IdentityChanged | SchemaChanged:
     match decision:
         case committing.IdentityDiffers(what=what, planned=planned, found=found):
@@ -156,6 +163,12 @@ def _refusal(
             return SchemaChanged(
                 f"table {table}: expected {planned} as in the plan of {plan.interval}, found {found} in the lake.",
                 hint="clear this run's plan task to replan with the current columns.",
+            )
+        case committing.PartitioningDiffers(table=table, planned=old, found=new):
+            return SchemaChanged(
+                f"table {table}: expected partitioning by {listed(old)} as in the plan of {plan.interval}, found "
+                f"{listed(new)} in the lake.",
+                hint="clear this run's plan task to replan with the current partitioning.",
             )
         case committing.GrantLost(holder=holder):
             who = (
@@ -289,6 +302,8 @@ def _stage_tables(
             metadata=table.metadata,
             columns=table.columns,
             partition_by=table.partition_by,
+            dropped=table.dropped,
+            former_names=table.former_names,
         )
         metadata = tables.stage(
             state,

@@ -18,14 +18,14 @@ from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.offsets import Position
 from tallystick.format.page import SERVED_MAX, Boundary, Committed, Entry, Granted, Totals
-from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
+from tallystick.format.plan import Plan, PlannedRange, PlannedTopic
 from tallystick.format.record import CommittedInterval
 from tallystick.format.root import RootTable, RootTopic
 from tallystick.lake import Snapshot, Update
 from tallystick.operations.kafka_log import KafkaLog, TopicDescription
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
 from tallystick.operations.plan.request import PlannedInterval, PlanRequest, PlanResult, plan_result
-from tallystick.operations.plan.tables import planned_tables
+from tallystick.operations.plan.tables import evolved_tables, planned_tables
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import AHEAD_MAX, SELECTING
 from tallystick.protocol import adoption, boundaries, planning
@@ -69,7 +69,9 @@ class PlanAttempt:
                 hint="request a shorter from/to, run by run; or use a backfill, which creates a run for each interval.",
             )
         topics = self._topics()
-        tables = self._tables()
+        tables = evolved_tables(
+            self.root, self.plan_request.pipeline, new_uuid=self.lake.runtime.uuid
+        )
         outputs = self._outputs(decision)
         origins = {name: topic.origins for name, topic in topics.items()}
         set_now = self._set_boundaries(decision, topics, origins)
@@ -225,9 +227,6 @@ class PlanAttempt:
                 hint="check the connection: a topic never loses partitions within one incarnation.",
             )
 
-    def _tables(self) -> dict[str, RootTable]:
-        return planned_tables(self.root.tables, self.plan_request.pipeline, self.lake.runtime.uuid)
-
     def _outputs(self, decision: planning.PlanDecision) -> dict[str, str]:
         """Return the root's outputs and those that the pipeline declares.
 
@@ -333,7 +332,7 @@ class PlanAttempt:
                     for name in self.topics_seen
                 ),
             ),
-            tables=self._planned_tables(tables),
+            tables=planned_tables(tables, self.plan_request.pipeline),
             spec=self.plan_request.pipeline.to_spec(),
             accept_loss=params.accept_loss,
             accept_compaction=params.accept_compaction,
@@ -343,14 +342,6 @@ class PlanAttempt:
         )
         self.lake.put_new(plan.key, plan.encode())
         return plan
-
-    def _planned_tables(self, tables: Mapping[str, RootTable]) -> tuple[PlannedTable, ...]:
-        planned: list[PlannedTable] = []
-        for name, columns in self.plan_request.pipeline.written_columns().items():
-            names = {c.name for c in columns}
-            kept = tuple(c for c in tables[name].columns if c.name in names)
-            planned.append(PlannedTable(name=name, uuid=tables[name].uuid, columns=kept))
-        return tuple(planned)
 
     def _planned_topic(
         self,

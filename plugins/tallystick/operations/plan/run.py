@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from tallystick.errors import InvalidRequest, OutsideRetention, Superseded
@@ -15,12 +17,13 @@ from tallystick.operations.plan.attempt import PlanAttempt
 from tallystick.operations.plan.request import PlanRequest, PlanResult, plan_result
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import EPOCH, SELECTING, requested_interval
-from tallystick.pipeline import LATENESS_MAX
+from tallystick.pipeline import LATENESS_MAX, Pipeline
 from tallystick.protocol import adoption, open_interval, planning
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.staleness import to_refresh
 
 Refusal = InvalidRequest | OutsideRetention
+logger = logging.getLogger(__name__)
 
 
 def plan(lake: Lake, log: KafkaLog, plan_request: PlanRequest) -> PlanResult:
@@ -39,8 +42,31 @@ def plan(lake: Lake, log: KafkaLog, plan_request: PlanRequest) -> PlanResult:
     requested = requested_interval(
         plan_request.pipeline, plan_request.params, plan_request.dates, now=lake.runtime.now()
     )
-    lake.open(plan_request.pipeline.name)
-    return lake.swap(lambda snapshot: _step(snapshot, log, plan_request, requested))
+    pipeline = plan_request.pipeline
+    lake.open(pipeline.name, renamed_from=pipeline.renamed_from)
+    return lake.swap(
+        lambda snapshot: _renamed(snapshot, pipeline, _step(snapshot, log, plan_request, requested))
+    )
+
+
+def _renamed(
+    snapshot: Snapshot, pipeline: Pipeline, change: Update[PlanResult] | NoUpdate[PlanResult]
+) -> Update[PlanResult] | NoUpdate[PlanResult]:
+    """Return the change with the pipeline's new name, if the root has its old one, even if nothing else changes."""
+    root = snapshot.root
+    if root.pipeline == pipeline.name:
+        return change
+    logger.info("pipeline %r is renamed to %r", root.pipeline, pipeline.name)
+    if isinstance(change, Update):
+        return replace(change, pipeline=pipeline.name)
+    return Update(
+        tables=root.tables,
+        topics=root.topics,
+        ledger=snapshot.around(()),
+        value=change.value,
+        then_raise=change.then_raise,
+        pipeline=pipeline.name,
+    )
 
 
 def _step(

@@ -1,54 +1,80 @@
-"""The decision on a pipeline's tables: whether the columns and partitioning that it declares fit those of the lake."""
+"""The tables of a plan's swap: what the declaration makes of the root's tables, and what a job writes of them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
-from tallystick.errors import SchemaChanged, listed
-from tallystick.format.columns import DeclaredColumn, allocate
-from tallystick.format.root import RootTable
+from tallystick.errors import SchemaChanged
+from tallystick.format.plan import PlannedTable
+from tallystick.format.root import Root, RootTable
 from tallystick.pipeline import Pipeline
+from tallystick.protocol import evolution
+
+log = logging.getLogger(__name__)
 
 
-def planned_tables(
-    known_tables: Mapping[str, RootTable], pipeline: Pipeline, new_uuid: Callable[[], str]
+def evolved_tables(
+    root: Root, pipeline: Pipeline, *, new_uuid: Callable[[], str]
 ) -> dict[str, RootTable]:
-    """Return the tables of a lake after a plan of the pipeline; raises SchemaChanged if they do not fit."""
-    tables = dict(known_tables)
+    """Return the root's tables with the columns and the partitioning that the pipeline declares, and its new tables.
+
+    Raises SchemaChanged if a table cannot follow its declaration.
+    """
+    tables = dict(root.tables)
     for name in pipeline.written_columns():
-        tables[name] = planned_table(known_tables.get(name), pipeline, name, new_uuid)
+        known = tables.get(name)
+        found = evolved_table(known, pipeline, name)
+        for change in found.changes:
+            log.info("table %s: %s", name, change)
+        for left in found.left:
+            log.warning(
+                "table %s: column %r is in the lake and not declared: it is null in new rows; dropped=[%r] removes it",
+                name,
+                left,
+                left,
+            )
+        tables[name] = RootTable(
+            uuid=known.uuid if known else new_uuid(),
+            metadata=known.metadata if known else None,
+            columns=found.columns,
+            partition_by=pipeline.partition_by(name),
+            dropped=found.dropped,
+            former_names=found.former_names,
+            partition_fields=found.partition_fields,
+        )
     return tables
 
 
-def planned_table(
-    known: RootTable | None, pipeline: Pipeline, name: str, new_uuid: Callable[[], str]
-) -> RootTable:
-    """Return one table after a plan of the pipeline; raises SchemaChanged if it does not fit. `known`: as in the lake."""
-    rules = pipeline.partition_by(name)
-    declared = [
-        DeclaredColumn(name=c.name, type=c.type, required=c.required)
-        for c in pipeline.written_columns()[name]
-    ]
-    if known is not None and known.partition_by != rules:
-        raise SchemaChanged(
-            f"table {name}: expected partitioning by {listed(known.partition_by)} as in the lake, found "
-            f"{listed(rules)} in the pipeline.",
-            hint="declare the old partitioning, or write to a table of another name.",
-        )
-    try:
-        ids = allocate(
-            known.columns if known else (),
-            declared,
-            has_rows=known is not None and known.metadata is not None,
-        )
-    except ValueError as error:
-        raise SchemaChanged(
-            f"table {name}: {error}.",
-            hint="never change a column's type; add a column as required=False, or under another name.",
-        ) from error
-    return RootTable(
-        uuid=known.uuid if known else new_uuid(),
-        metadata=known.metadata if known else None,
-        columns=ids,
-        partition_by=rules,
+def evolved_table(known: RootTable | None, pipeline: Pipeline, name: str) -> evolution.EvolvedTable:
+    """Return what the declaration makes of one table, `known` as in the root; raises SchemaChanged."""
+    declared = evolution.DeclaredTable(
+        columns=tuple(
+            evolution.DeclaredColumn(
+                name=c.name, type=c.type, required=c.required, renamed_from=c.renamed_from
+            )
+            for c in pipeline.written_columns()[name]
+        ),
+        partition_by=pipeline.partition_by(name),
+        dropped=pipeline.dropped(name),
     )
+    found = evolution.evolve(known, declared)
+    if isinstance(found, evolution.TableRefused):
+        raise SchemaChanged(f"table {name}: {found.problem}.", hint=found.hint)
+    return found
+
+
+def planned_tables(tables: Mapping[str, RootTable], pipeline: Pipeline) -> tuple[PlannedTable, ...]:
+    """Return the tables as a plan contains them: the declared columns, with the ids of the root."""
+    planned: list[PlannedTable] = []
+    for name, columns in pipeline.written_columns().items():
+        table, names = tables[name], {c.name for c in columns}
+        planned.append(
+            PlannedTable(
+                name=name,
+                uuid=table.uuid,
+                columns=tuple(c for c in table.columns if c.name in names),
+                partition_by=table.partition_by,
+            )
+        )
+    return tuple(planned)

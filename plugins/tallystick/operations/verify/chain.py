@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tallystick.format import keys
+from tallystick.format.columns import widens
 from tallystick.format.interval import Interval
 from tallystick.format.page import Entry
 from tallystick.format.record import Record
@@ -58,9 +59,11 @@ class Chain:
 
 
 def meanings(tables: Mapping[str, RootTable]) -> frozenset[Meaning]:
-    """Return the meaning of each column id of these tables."""
+    """Return the meaning of each column id of these tables, also of dropped columns."""
     return frozenset(
-        (name, t.uuid, c.id, c.name, c.type) for name, t in tables.items() for c in t.columns
+        (name, t.uuid, c.id, c.name, c.type)
+        for name, t in tables.items()
+        for c in (*t.columns, *t.dropped)
     )
 
 
@@ -241,22 +244,37 @@ def _check_history(check: Ongoing, chain: Chain, interval: Interval, commits: li
 
 
 def check_meanings(evidence: Evidence, chain: Chain) -> None:
-    """Check that an id means one (name, type) in the root and in every record, and that a table keeps its uuid (I11)."""
+    """Check that an id means one column in the root and in every record, and that a table keeps its uuid (I11).
+
+    From an older record to the next one, a name may change only if the root has it as a former name, and a type may only
+    widen.
+    """
     check = evidence.checks["columns"]
-    now = {(t, i): (u, n, k) for t, u, i, n, k in meanings(evidence.root.tables)}
+    tables = evidence.root.tables
+    former = {(name, f.id, f.name) for name, t in tables.items() for f in t.former_names}
+    now = {(t, i): (u, n, k) for t, u, i, n, k in meanings(tables)}
     check.count("column", len(now))
-    seen: set[frozenset[Meaning]] = set()
+    seen: frozenset[Meaning] | None = None
     for link in chain.links:
-        if link.meanings in seen:
+        if link.meanings == seen:
             continue
-        seen.add(link.meanings)
+        seen = link.meanings
         for table, uuid, number, name, kind in sorted(link.meanings):
-            check.differs(
+            later = now.get((table, number))
+            is_same = later is not None and (
+                later[0] == uuid
+                and (later[1] == name or (table, number, name) in former)
+                and (later[2] == kind or widens(kind, later[2]))
+            )
+            if is_same:
+                now[table, number] = (uuid, name, kind)
+                continue
+            check.found(
                 "I11",
                 f"table {table}, column id {number}",
                 f"its meaning (uuid, name, type) since {link.key}",
                 expected=(uuid, name, kind),
-                found=now.get((table, number), "no such column"),
+                found=later or "no such column",
             )
 
 

@@ -101,7 +101,7 @@ def _check_plan(evidence: Evidence, case: Case, plan: Plan) -> None:
         found=(str(plan.interval), plan.generation, plan.fingerprint, str(plan.request)),
     )
     check = evidence.checks["columns"]
-    match committing.differs_from_root(evidence.root, plan):
+    match committing.differs_from_root(evidence.root, plan, is_committed=True):
         case committing.IdentityDiffers(what=what, planned=planned, found=found):
             check.found(
                 "I11", case.where, f"{what} in the root and the plan", expected=planned, found=found
@@ -110,7 +110,7 @@ def _check_plan(evidence: Evidence, case: Case, plan: Plan) -> None:
             check.found(
                 "I11", case.where, f"a column of table {table}", expected=planned, found=found
             )
-        case None:
+        case _:
             check.count("plan")
 
 

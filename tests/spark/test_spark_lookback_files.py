@@ -1,0 +1,57 @@
+"""The files of a lookback are read by column id: older files have other names, narrower types, or lack a column."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tallystick.engine.transform import written_schema
+from tallystick.errors import Corrupt
+from tallystick.format.columns import TableColumn
+from tallystick.pipeline import Column, Table
+from tallystick.spark.lookback import _rows
+from tallystick.store import Applied
+from tallystick.store.memory import MemoryStore
+from tallystick.tables.schema import arrow_schema
+
+OLD = (
+    TableColumn(id=1, name="n", type="int", required=True),
+    TableColumn(id=2, name="kind", type="string", required=False),
+    TableColumn(id=3, name="ratio", type="float", required=False),
+)
+NOW = Table(
+    "sums",
+    columns=[
+        Column("kind", "long", required=False),
+        Column("number", "long", required=False),
+        Column("ratio", "double", required=False),
+        Column("seen", "timestamptz", required=False),
+    ],
+    keys=["number"],
+)
+IDS = {"kind": 5, "number": 1, "ratio": 3, "seen": 6}
+
+
+def test_rows_are_matched_by_column_id_and_cast() -> None:
+    store, sink = MemoryStore(), io.BytesIO()
+    rows = [{"n": -7, "kind": "a", "ratio": 0.5}, {"n": 8, "kind": None, "ratio": None}]
+    pq.write_table(pa.Table.from_pylist(rows, schema=arrow_schema(OLD)), sink)
+    outcome = store.create("file", sink.getvalue())
+    assert isinstance(outcome, Applied)
+    schema = written_schema(NOW)
+    found = pa.Table.from_batches(_rows(store, "file", outcome.etag, schema, IDS))
+    assert found.schema == schema
+    assert found.to_pylist() == [
+        {"kind": None, "number": -7, "ratio": 0.5, "seen": None},
+        {"kind": None, "number": 8, "ratio": None, "seen": None},
+    ]
+
+
+def test_a_file_that_changed_is_corrupt() -> None:
+    store = MemoryStore()
+    store.create("file", b"other")
+    with pytest.raises(Corrupt, match="a file of the lookback: expected ETag"):
+        list(_rows(store, "file", "old", written_schema(NOW), IDS))  # type: ignore[arg-type]

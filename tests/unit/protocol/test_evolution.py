@@ -1,0 +1,277 @@
+"""What a declaration makes of a table: ids keep their meaning, types only widen, and nothing is dropped by accident."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tallystick.format.columns import FormerName, TableColumn, successor
+from tallystick.format.partition_rules import PartitionField
+from tallystick.format.root import RootTable
+from tallystick.protocol.evolution import (
+    DeclaredColumn,
+    DeclaredTable,
+    EvolvedTable,
+    TableRefused,
+    evolve,
+)
+
+UUID = "0" * 32
+METADATA = "tables/t/metadata/00000-x.metadata.json"
+
+
+def want(
+    name: str, kind: str = "int", *, required: bool = False, renamed_from: str | None = None
+) -> DeclaredColumn:
+    return DeclaredColumn(name=name, type=kind, required=required, renamed_from=renamed_from)
+
+
+def table(*columns: DeclaredColumn, by: tuple[str, ...] = (), dropped: Any = ()) -> DeclaredTable:
+    return DeclaredTable(columns=columns, partition_by=by, dropped=tuple(dropped))
+
+
+def after(
+    known: RootTable | None, declared: DeclaredTable, *, has_rows: bool = True
+) -> tuple[RootTable, EvolvedTable]:
+    found = evolve(known, declared)
+    assert isinstance(found, EvolvedTable), found
+    root_table = RootTable(
+        uuid=UUID,
+        metadata=METADATA if has_rows else None,
+        columns=found.columns,
+        partition_by=declared.partition_by,
+        dropped=found.dropped,
+        former_names=found.former_names,
+        partition_fields=found.partition_fields,
+    )
+    return root_table, found
+
+
+def lake(*columns: DeclaredColumn, by: tuple[str, ...] = ()) -> RootTable:
+    return after(None, table(*columns, by=by))[0]
+
+
+def refused(known: RootTable | None, declared: DeclaredTable) -> TableRefused:
+    found = evolve(known, declared)
+    assert isinstance(found, TableRefused), found
+    return found
+
+
+# ---------------------------------------------------------------- new and undeclared columns
+
+
+def test_a_new_table_gets_its_ids_in_order_and_logs_no_change() -> None:
+    made, found = after(None, table(want("a", required=True), want("b", "string")))
+    assert made.columns == (
+        TableColumn(id=1, name="a", type="int", required=True),
+        TableColumn(id=2, name="b", type="string", required=False),
+    )
+    assert (found.changes, found.left) == ((), ())
+
+
+def test_an_undeclared_column_stays_and_gets_its_id_back() -> None:
+    first = lake(want("a"), want("b"))
+    second, found = after(first, table(want("a")))
+    assert (second.columns, found.left) == (first.columns, ("b",))
+    assert after(second, table(want("b"), want("a")))[0] == first
+
+
+def test_required_is_relaxed_and_never_tightened() -> None:
+    first = lake(want("a", required=True))
+    relaxed, found = after(first, table(want("a")))
+    assert (relaxed.columns[0].required, found.changes) == (False, ("column 'a' becomes optional",))
+    assert after(relaxed, table(want("a", required=True)))[0] == relaxed
+
+
+def test_a_table_without_rows_takes_a_required_column() -> None:
+    empty, _ = after(None, table(want("a")), has_rows=False)
+    made, found = after(empty, table(want("a"), want("b", required=True)))
+    assert (made.columns[1].required, found.changes) == (True, ("column 'b' is added",))
+
+
+@pytest.mark.parametrize(
+    ("declared", "why"),
+    [
+        ([want("b")], "'a' is required in the lake but no longer declared"),
+        ([want("a", "string")], "'a': expected a int as in the lake, found a string"),
+        ([want("A")], "'a': expected a int as in the lake, found A int"),
+        ([want("a"), want("b", required=True)], "'b' is new in a table with rows"),
+        ([want("a"), want("c", renamed_from="x")], "expected renamed_from a column of the lake"),
+        (
+            [want("a"), want("b", renamed_from="a")],
+            "expected one declaration of it, found 'a' and 'b'",
+        ),
+        ([want("b", "string", renamed_from="a")], "expected a int as in the lake, found b string"),
+    ],
+)
+def test_a_declaration_that_the_table_cannot_follow_is_refused(
+    declared: list[DeclaredColumn], why: str
+) -> None:
+    problem = refused(lake(want("a", required=True)), table(*declared))
+    assert why in problem.problem
+    assert problem.hint.endswith(".")
+
+
+# ---------------------------------------------------------------- wider types
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("int", "long"), ("float", "double"), ("decimal(9,2)", "decimal(11,2)")],
+)
+def test_a_type_widens_once_and_never_narrows(old: str, new: str) -> None:
+    first = lake(want("a", old), want("b"))
+    wide, found = after(first, table(want("a", new), want("b")))
+    assert wide.columns[0] == replace(first.columns[0], type=new)
+    assert found.changes == (f"column 'a' is widened from {old} to {new}",)
+    assert after(wide, table(want("a", new), want("b")))[1].changes == ()
+    back = refused(wide, table(want("a", old), want("b")))
+    assert f"expected a {new} as in the lake, found a {old}" in back.problem
+
+
+# ---------------------------------------------------------------- renames
+
+
+def test_a_renamed_column_keeps_its_id_once() -> None:
+    first = lake(want("a", required=True), want("b"))
+    declared = table(want("c", "long", required=True, renamed_from="a"), want("b"))
+    renamed, found = after(first, declared)
+    assert renamed.columns == (
+        TableColumn(id=1, name="c", type="long", required=True),
+        first.columns[1],
+    )
+    assert renamed.former_names == (FormerName(id=1, name="a"),)
+    assert found.changes == (
+        "column 'a' is renamed to 'c'",
+        "column 'c' is widened from int to long",
+    )
+    again, unchanged = after(renamed, declared)
+    assert (again, unchanged.changes) == (renamed, ())
+    without = table(want("c", "long", required=True), want("b"))
+    assert after(renamed, without)[0] == renamed
+
+
+def test_a_rename_changes_only_the_case() -> None:
+    renamed, _ = after(lake(want("a")), table(want("A", renamed_from="a")))
+    assert [(c.id, c.name) for c in renamed.columns] == [(1, "A")]
+
+
+def test_a_declaration_from_before_the_rename_is_refused() -> None:
+    """Otherwise a late copy of the old code would add a second column and write there."""
+    renamed, _ = after(lake(want("a")), table(want("b", renamed_from="a")))
+    problem = refused(renamed, table(want("a")))
+    assert problem.problem == "column 'a' was renamed to 'b' in the lake"
+    assert "renamed_from='b'" in problem.hint
+    back, _ = after(renamed, table(want("a", renamed_from="b")))
+    assert [(c.id, c.name) for c in back.columns] == [(1, "a")]
+    forth, _ = after(back, table(want("b", renamed_from="a")))
+    assert forth.former_names == (FormerName(id=1, name="a"), FormerName(id=1, name="b"))
+
+
+def test_the_old_name_is_free_for_a_new_column() -> None:
+    renamed, _ = after(lake(want("a")), table(want("b", renamed_from="a")))
+    both, found = after(renamed, table(want("b"), want("a", "string")))
+    assert [(c.id, c.name, c.type) for c in both.columns] == [(1, "b", "int"), (2, "a", "string")]
+    assert found.changes == ("column 'a' is added",)
+    # The declaration of the rename may be deployed once more: the rename is done, and the new column stays.
+    assert after(both, table(want("b", renamed_from="a")))[0] == both
+
+
+def test_a_rename_to_a_column_that_is_there_is_refused() -> None:
+    problem = refused(lake(want("a"), want("b")), table(want("b", renamed_from="a")))
+    assert "to rename 'a' to, found both" in problem.problem
+
+
+# ---------------------------------------------------------------- drops
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_dropped_column_leaves_and_its_id_is_not_used_again(required: bool) -> None:
+    first = lake(want("a"), want("b", required=required))
+    second, found = after(first, table(want("a"), dropped=["B"]))
+    assert (second.columns, second.dropped) == (first.columns[:1], first.columns[1:])
+    assert found.changes == ("column 'b' is dropped",)
+    assert after(second, table(want("a"), dropped=["B"]))[0] == second
+    again, _ = after(second, table(want("a"), want("b", "string")))
+    assert [(c.id, c.name) for c in again.columns] == [(1, "a"), (3, "b")]
+    assert again.dropped == second.dropped
+
+
+@pytest.mark.parametrize("rule", ["b", "bucket(4, b)"])
+def test_a_column_that_partitions_files_is_not_dropped(rule: str) -> None:
+    first = lake(want("a"), want("b"), by=(rule,))
+    unpartitioned, _ = after(first, table(want("a"), want("b")))
+    problem = refused(unpartitioned, table(want("a"), dropped=["b"]))
+    assert "'b' cannot be dropped: files of the table are partitioned by it" in problem.problem
+
+
+# ---------------------------------------------------------------- partitioning
+
+
+def test_fields_of_all_rules_are_kept_with_their_names() -> None:
+    first = lake(want("a"), want("b"), by=("bucket(4, a)",))
+    assert first.partition_fields == (
+        PartitionField(source_id=1, transform="bucket[4]", name="a_bucket_4"),
+    )
+    second, found = after(first, table(want("a"), want("b"), by=("b", "bucket(8, a)")))
+    assert found.changes == ("new files are partitioned by b, bucket(8, a)",)
+    assert [f.name for f in second.partition_fields] == ["a_bucket_4", "b", "a_bucket_8"]
+    renamed, _ = after(second, table(want("c", renamed_from="a"), want("b"), by=("bucket(4, c)",)))
+    assert renamed.partition_fields == second.partition_fields
+    none, found = after(second, table(want("a"), want("b")))
+    assert found.changes == ("new files are partitioned by nothing",)
+    assert none.partition_fields == second.partition_fields
+
+
+def test_a_column_has_no_name_of_another_columns_partition_field() -> None:
+    known = lake(want("a"), want("b"), by=("bucket(4, a)", "b"))
+    derived = refused(known, table(want("a"), want("b"), want("A_bucket_4")))
+    assert derived.problem.endswith("found 'A_bucket_4'")
+    moved, _ = after(known, table(want("a"), want("c", renamed_from="b")))
+    plain = refused(moved, table(want("a"), want("c"), want("b", "string")))
+    assert plain.problem.endswith("found 'b'")
+
+
+def test_two_fields_have_no_common_name() -> None:
+    known = lake(want("a"), want("b"), by=("b",))
+    moved, _ = after(known, table(want("a"), want("c", renamed_from="b")))
+    crossed = refused(moved, table(want("b", renamed_from="a"), want("c"), by=("b",)))
+    assert crossed.problem.endswith("found 'b'")
+
+
+# ---------------------------------------------------------------- any order of declarations
+
+NAMES = st.sampled_from("abcde")
+DECLARED = st.lists(
+    st.tuples(NAMES, st.sampled_from(["int", "long"]), st.none() | NAMES),
+    unique_by=lambda one: one[0],
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(DECLARED, st.lists(NAMES, max_size=2)), min_size=1, max_size=8))
+def test_an_id_means_one_column_in_every_history(steps: list[Any]) -> None:
+    known: RootTable | None = None
+    for columns, dropped in steps:
+        wanted = [want(n, k, renamed_from=None if o == n else o) for n, k, o in columns]
+        found = evolve(known, table(*wanted, dropped=dropped))
+        if isinstance(found, TableRefused):
+            continue
+        was = known
+        known, _ = after(known, table(*wanted, dropped=dropped))
+        present = {c.name: c for c in known.columns}
+        assert {w.name for w in wanted} <= present.keys()
+        assert all(present[w.name].type == w.type for w in wanted)
+        if was is None:
+            continue
+        ids = (*known.columns, *known.dropped)
+        assert all(successor(c, ids, known.former_names) for c in was.columns)
+        assert set(was.dropped) <= set(known.dropped)
+        old = {c.id for c in (*was.columns, *was.dropped)}
+        assert all(c.id > max(old) for c in known.columns if c.id not in old)
