@@ -80,6 +80,7 @@ def check_file(
             first = min((dag.first for dag in own), default=None)
             for finding in chain(
                 _of_schedule(loaded, pipeline, own),
+                _shared_warehouse(pipeline, pipelines),
                 check_pipeline(pipeline, root, options, first=first, samples=samples),
             ):
                 yield replace(finding, pipeline=pipeline.name)
@@ -128,6 +129,19 @@ def _of_schedule(
         yield from map(schedule_finding, dags)
     elif loaded.error is None:
         yield no_dag(pipeline)
+
+
+def _shared_warehouse(pipeline: Pipeline, pipelines: Sequence[Pipeline]) -> Iterator[Checked]:
+    """Yield a problem if another pipeline of the file has the same warehouse, or one inside or around it."""
+    own = f"{pipeline.warehouse}/"
+    for other in pipelines:
+        its = f"{other.warehouse}/"
+        if other is not pipeline and (own.startswith(its) or its.startswith(own)):
+            yield failed(
+                WAREHOUSE,
+                f"pipelines {pipeline.name} and {other.name} share {min(own, its, key=len)[:-1]}",
+                "give each pipeline a warehouse of its own: a lake has one owner, and gc deletes what it does not know.",
+            )
 
 
 def check_pipeline(

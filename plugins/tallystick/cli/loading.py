@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import runpy
 import sys
 import traceback
@@ -10,7 +11,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,7 +41,6 @@ class LoadedJob:
     kind: Literal["arrow", "dataframe"] = "arrow"
     error: TallystickError | None = None
     where: str = ""
-    names: Mapping[str, Any] = field(default_factory=dict)
 
 
 class _StartedError(BaseException):
@@ -61,7 +61,20 @@ def load_dag_file(file: Path) -> Loaded:
 
         with _replaced(tallystick.airflow, replay_dag=_no_dag, gc_dag=_no_dag):
             return _load(file, airflow=False)
-    return _load(file, airflow=True)
+    with _logging_restored():
+        return _load(file, airflow=True)
+
+
+@contextmanager
+def _logging_restored() -> Iterator[None]:
+    """Restore the handlers of the root logger: Airflow replaces them when it is imported, to write each INFO line."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
 
 
 def airflow_is_installed() -> bool:

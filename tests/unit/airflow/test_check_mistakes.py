@@ -88,6 +88,7 @@ class Mistake:
     lake: str | None = None
     declared_before: Edits = ()
     kafka: bool = False
+    sample: bool = True
     state: str = "FAIL"
     check: str
     text: str
@@ -152,8 +153,8 @@ def project(folder: Path, mistake: Mistake) -> tuple[Path, Path]:
 def run_check(folder: Path, mistake: Mistake, *more: str) -> Result:
     dag, records = project(folder, mistake)
     kafka = [] if mistake.kafka else ["--no-kafka"]
-    named = str(dag.relative_to(folder))
-    return tally("check", named, "--sample", str(records), *kafka, *more)
+    sample = [f"--sample=wikiticker={records}"] if mistake.sample else []
+    return tally("check", str(dag.relative_to(folder)), *sample, *kafka, *more)
 
 
 MISTAKES: dict[str, Mistake] = {
@@ -387,6 +388,20 @@ MISTAKES: dict[str, Mistake] = {
         check="lake",
         text="expected the lake of pipeline 'wiki', found that of 'orders'",
         hint="give each pipeline a warehouse of its own, or restore the pipeline's name",
+    ),
+    "two pipelines with one warehouse in a file": Mistake(
+        dag=[
+            (
+                "dag = replay_dag(",
+                'other = Pipeline(name="other", topics=["t"], warehouse=pipeline.warehouse, '
+                'job="spark_jobs/wiki.py", tables=[Table("t", columns=COLUMNS)])\n'
+                "dag = replay_dag(",
+            )
+        ],
+        sample=False,
+        check="warehouse",
+        text="pipelines wiki and other share memory://check-",
+        hint="give each pipeline a warehouse of its own",
     ),
     "long to int": Mistake(
         lake="wiki",
