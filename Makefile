@@ -138,5 +138,5 @@ format: setup ## rewrite the code in the house's format
 
 .PHONY: clean
 clean: ## stop the local stack and remove what setup and demo made
-	-[ -x $(RUN)/tally ] && $(RUN)/tally local down
+	-[ -x $(RUN)/tally ] && $(RUN)/tally local down --state-dir .tally
 	rm -rf .venv .uv .tally .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

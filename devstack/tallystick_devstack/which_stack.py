@@ -96,9 +96,9 @@ def stack_module() -> ModuleType:
 
 
 def running_stack(chosen: Chosen, *parts: str) -> StackInfo:
-    """Return the stack of a state folder, of which the named parts run; without names, all parts run.
+    """Return the stack of a state folder, of which the named parts run; without names, it has started completely.
 
-    Raises RetryLater while a part starts, SettingsError if the stack or a part does not run. The error names the stacks
+    Raises RetryLater while it starts, SettingsError if the stack or a part does not run. The error names the stacks
     that run elsewhere on this machine; none of them is used unless the user names it.
     """
     info: StackInfo | None = stack_module().status(chosen.folder)
@@ -107,14 +107,16 @@ def running_stack(chosen: Chosen, *parts: str) -> StackInfo:
             f"no stack runs in {chosen.folder} ({chosen.why}).",
             hint="start it with `tally local up`" + _elsewhere(chosen.folder),
         )
-    lacking = [name for name in parts or info.parts if name not in info.parts]
+    lacking = [name for name in parts if name not in info.parts]
     if lacking:
         raise SettingsError(
             f"the stack in {chosen.folder} was started without {', '.join(lacking)}.",
             hint="stop it with `tally local down` and start it with `tally local up`.",
         )
-    down = {name: info.parts[name].state for name in parts or info.parts}
-    down = {name: state for name, state in down.items() if state != "running"}
+    if not parts and info.running:
+        return info
+    states = {name: info.parts[name].state for name in parts or info.parts}
+    down = {name: state for name, state in states.items() if state != "running"}
     shown = ", ".join(f"{name} is {state}" for name, state in down.items())
     if set(down.values()) & {"failed", "dead"}:
         raise SettingsError(
@@ -122,9 +124,9 @@ def running_stack(chosen: Chosen, *parts: str) -> StackInfo:
             hint="read its logs (`tally local status --json` names them), then run `tally local down` and `tally local "
             "up`.",
         )
-    if down:
+    if down or not parts:
         raise RetryLater(
-            f"the stack in {chosen.folder} is starting: {shown}.",
+            f"the stack in {chosen.folder}: expected a running one, found: {shown or 'it is starting'}.",
             hint="wait until `tally local status` shows it as running.",
         )
     return info

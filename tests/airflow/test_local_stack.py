@@ -42,6 +42,18 @@ with DAG("escape", schedule=None):
         return {"orphan": orphan.pid, **{name: os.environ[name] for name in names}}
     leave()
 """
+FAILING_ID = "fails"
+FAILING = """
+from airflow.sdk import DAG, task
+
+with DAG("fails", schedule=None):
+    @task(task_id="count", retries=0)
+    def count():
+        print("counting rows")
+        raise ValueError("no rows")
+    count()
+"""
+TALLY = [sys.executable, "-c", "from tallystick.cli import main; main()"]
 
 
 def make_project(folder: Path) -> Path:
@@ -89,6 +101,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     project_dir = tmp_path_factory.mktemp("stack")
     running = Stack(project_dir, make_project(project_dir))
     (project_dir / "dags" / "escape.py").write_text(SOURCE)
+    (project_dir / "dags" / "fails.py").write_text(FAILING)
     running.up()
     yield running
     down(running.state_dir)
@@ -242,29 +255,109 @@ def test_tasks_find_the_parts_in_their_environment(stack: Stack) -> None:
     assert found["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
-def test_a_shell_with_the_environment_of_tally_local_env_reaches_airflow_and_s3(
-    stack: Stack,
-) -> None:
+def shell(stack: Stack, script: str, *arguments: str) -> str:
+    """Run a script in a shell with the variables of `tally local env`, as a user does; return its standard output.
+
+    `$0` are the lines of `tally local env`. The shell's folder has no stack.
+    """
     stack.up()
-    words = [sys.executable, "-c", "from tallystick.cli import main; main()", "local", "env"]
     exports = subprocess.run(
-        [*words, "--state-dir", str(stack.state_dir)], capture_output=True, text=True, check=True
-    ).stdout
-    # Like a user's shell: it knows nothing of the stack but these variables.
-    script = 'eval "$0"; airflow dags list -o plain; python -c "$1"'
-    list_buckets = (
-        "import boto3; print([b['Name'] for b in boto3.client('s3').list_buckets()['Buckets']])"
-    )
-    output = subprocess.run(
-        ["sh", "-c", script, exports, list_buckets],
-        env={"PATH": os.defpath, "HOME": str(stack.project_dir)},
-        cwd=stack.project_dir,
+        [*TALLY, "local", "env", "--state-dir", str(stack.state_dir)],
+        env={**os.environ, "PATH": os.defpath},
         capture_output=True,
         text=True,
         check=True,
     ).stdout
+    # Like a user's shell: it knows nothing of the stack but these variables.
+    return subprocess.run(
+        ["sh", "-c", f'eval "$0"; {script}', exports, *arguments],
+        env={"PATH": os.defpath, "HOME": str(stack.project_dir)},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def local(stack: Stack, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command of `tally local` on the stack."""
+    stack.up()
+    return subprocess.run(
+        [*TALLY, "local", *words, "--state-dir", str(stack.state_dir)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_shell_with_the_environment_of_tally_local_env_reaches_airflow_and_s3(
+    stack: Stack,
+) -> None:
+    stack.up().airflow().wait_for_dag(DAG_ID, deadline_s=DONE_S)
+    list_buckets = (
+        "import boto3; print([b['Name'] for b in boto3.client('s3').list_buckets()['Buckets']])"
+    )
+    output = shell(stack, 'airflow dags list -o plain; python -c "$1"', list_buckets)
     assert DAG_ID in output
     assert f"['{LAKE_BUCKET}']" in output
+
+
+def test_in_a_shell_of_tally_local_env_a_program_can_read_the_json_of_airflow(stack: Stack) -> None:
+    stack.up().airflow().wait_for_dag(FAILING_ID, deadline_s=DONE_S)
+    listed = json.loads(shell(stack, "airflow dags list -o json"))
+    assert FAILING_ID in [dag["dag_id"] for dag in listed]
+    # This command prints warnings of two libraries and an INFO line of Airflow if nothing is set.
+    (run,) = json.loads(shell(stack, f"airflow dags trigger {FAILING_ID} -o json"))
+    assert run["dag_id"] == FAILING_ID
+
+
+def test_in_a_shell_of_tally_local_env_tally_finds_the_stack_from_any_folder(stack: Stack) -> None:
+    local(stack, "topic", "create", "found")
+    listed = json.loads(shell(stack, "tally local topic list --json"))
+    assert listed["state_dir"] == str(stack.state_dir)
+    assert "found" in [topic["topic"] for topic in listed["topics"]]
+
+
+def test_a_stack_that_runs_elsewhere_is_named_if_there_is_none_here(
+    stack: Stack, tmp_path: Path
+) -> None:
+    stack.up()
+    words = [*TALLY, "local", "topic", "list", "--state-dir", str(tmp_path)]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (77, "")
+    assert f"--state-dir {stack.state_dir}" in " ".join(result.stderr.split())
+
+
+def test_a_topic_of_the_stack_is_filled_from_standard_input(stack: Stack) -> None:
+    assert local(stack, "topic", "create", "edits", "--partitions", "2").returncode == 0
+    lines = "".join(f'{{"at": {1_442_059_200 + n}, "page": "p{n % 5}"}}\n' for n in range(100))
+    options = ("--time", "at", "--time-format", "epoch_s", "--key", "page")
+    sent = local(stack, "produce", "edits", "-", *options, stdin=lines)
+    assert sent.returncode == 0, sent.stderr
+    assert "Sent 100 records to topic edits" in sent.stdout
+    assert "2015-09-12 12:00 to 2015-09-12 12:01:39 (UTC)" in " ".join(sent.stdout.split())
+    described = json.loads(local(stack, "topic", "describe", "edits", "--json").stdout)
+    assert sum(partition["offsets"] for partition in described["partitions"]) == 100
+
+
+def test_the_logs_of_a_failed_run_show_its_error_first(stack: Stack) -> None:
+    airflow = stack.up().airflow()
+    airflow.wait_for_dag(FAILING_ID, deadline_s=DONE_S)
+    airflow.set_paused(FAILING_ID, paused=False)
+    run_id = airflow.trigger(FAILING_ID)["dag_run_id"]
+    followed = local(stack, "logs", FAILING_ID, run_id, "--follow")
+    assert followed.returncode == 0, followed.stderr
+    assert airflow.run(FAILING_ID, run_id)["state"] == "failed"
+    text = local(stack, "logs", FAILING_ID).stdout
+    assert f"run {run_id}: failed" in text
+    assert "count failed:\n  ValueError: no rows\n" in text.split("---", maxsplit=1)[0]
+    for shown in (text, followed.stdout):
+        assert "counting rows" in shown
+        assert "fails.py" in shown  # the frame of the project's file
+        assert '{"timestamp"' not in shown
+    listed = json.loads(local(stack, "logs", "--json").stdout)
+    assert (FAILING_ID, "failed") in [(dag["dag_id"], dag["state"]) for dag in listed["dags"]]
 
 
 def test_an_idle_dag_processor_logs_nothing_each_time_it_searches_for_files(stack: Stack) -> None:
@@ -324,10 +417,8 @@ def test_a_killed_supervisor_takes_everything_with_it(stack: Stack) -> None:
     assert {"postgres", "java"} <= {name_of(process) for process in processes}
     os.kill(info.supervisor_pid, signal.SIGKILL)
     wait_until_gone(processes)
-    words = [sys.executable, "-c", "from tallystick.cli import main; main()", "local", "status"]
-    shown = subprocess.run(
-        [*words, "--state-dir", str(stack.state_dir)], capture_output=True, text=True, check=False
-    )
+    words = [*TALLY, "local", "status", "--state-dir", str(stack.state_dir)]
+    shown = subprocess.run(words, capture_output=True, text=True, check=False)
     assert shown.returncode == 77
     assert "is killed" in shown.stdout
     assert "dead" in shown.stdout

@@ -1,4 +1,4 @@
-"""The lines of a file: each byte of a line, no byte of its end, whatever the file looks like."""
+"""The lines of a file: each byte of a line, no byte of its end, in every form of a file."""
 
 from __future__ import annotations
 
