@@ -12,7 +12,7 @@ from tallystick_devstack.producing import NewRecord
 from tallystick_devstack.record_fields import BadLineError, Fields, TimeRange, field_names
 
 BadLines = Literal["refuse", "skip", "send"]
-BAD_LINES = get_args(BadLines)
+BAD_LINES: tuple[BadLines, ...] = get_args(BadLines)
 _SHOWN = 80
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tallystick.cli.text import many
 from tallystick.errors import InvalidRequest, KafkaUnavailable, TallystickError
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ def _failed(topic: str, place: str, delivered: Delivered) -> TallystickError:
     earlier = f" The first line without a confirmation is {first}." if first != line else ""
     message = (
         f"line {line} to topic {topic} at {place}: expected a confirmation, found: {error.str()}. Confirmed: "
-        f"{delivered.records:,} records.{earlier}"
+        f"{many(delivered.records, 'record')}.{earlier}"
     )
     if error.code() in refused:
         return InvalidRequest(message, hint=f"{refused[error.code()]}. {AGAIN}")

@@ -13,6 +13,7 @@ from tallystick_devstack.similar_names import unknown_name
 _FAILED = frozenset({"failed", "up_for_retry"})
 # tallystick logs its errors with this logger, in the house's form: kind, message, next step.
 _ERRORS = "tallystick.airflow.outcome"
+_SOURCES = "::group::Log message source details"
 # Warnings that each run on the embedded stack has: of Airflow's own code, and of a password that stays on this machine.
 _FOLDED = frozenset({"py.warnings", "kafka.net.sasl.plain"})
 
@@ -219,13 +220,22 @@ def _task_log(api: AirflowApi, task: Mapping[str, Any], try_number: int | None) 
 
 
 def log_lines(events: Iterable[Mapping[str, Any] | str]) -> Sequence[LogLine]:
-    """Return the events of a log as lines: groups, and what Airflow logs of itself, are folded."""
+    """Return the events of a log as lines: groups, and what Airflow logs of itself, are folded.
+
+    The group at the beginning is left out. It names the places that were searched for the log, and its length changes
+    while a task runs.
+    """
     found: list[LogLine] = []
-    in_group = False
+    in_group = in_sources = False
     for event in events:
         content: Mapping[str, Any] = {"event": event} if isinstance(event, str) else event
         text = str(content.get("event", ""))
         level = str(content.get("level", "info")).lower()
+        if text == _SOURCES:
+            in_sources = True
+        if in_sources:
+            in_sources = not text.startswith("::endgroup::")
+            continue
         if text.startswith("::group::"):
             in_group = True
         folded = in_group or str(content.get("logger", "")) in _FOLDED

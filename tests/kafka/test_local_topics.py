@@ -6,10 +6,12 @@ import gzip
 import json
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner, Result
@@ -17,7 +19,11 @@ from typer.testing import CliRunner, Result
 from support.brokers import TestBroker, send
 from support.local_stack import running_stack, use_stack
 from tallystick.cli import app as cli
+from tallystick.errors import KafkaUnavailable
+from tallystick_devstack import producing
+from tallystick_devstack.kafka import KafkaBroker
 from tallystick_devstack.process import wait_until
+from tallystick_devstack.producing import Delivered, NewRecord
 from unit.cli.invoke import too_wide
 
 NOON = 1_442_059_200_000  # 2015-09-12T12:00:00Z
@@ -389,11 +395,40 @@ def test_an_empty_file_sends_nothing(local: Local, content: bytes) -> None:
 def test_a_second_call_appends_and_a_note_states_it(local: Local) -> None:
     local.form("topic", "create", "again")
     file = local.file(b"1\n2")
-    assert "already holds" not in local.run("produce", "again", file).stderr
+    first = local.run("produce", "again", file)
+    assert "already holds" not in first.stderr
+    assert first.stdout.endswith('Next: eval "$(tally local env)"; tally init again\n')
     second = local.run("produce", "again", file)
     assert "already holds 2 offsets" in second.stderr
+    assert second.stdout.endswith("Next: tally local topic describe again\n")
     assert local.values("again") == [b"1", b"2", b"1", b"2"]
     assert local.form("produce", "again", file)["offsets_before"] == 4
+
+
+def test_the_next_step_is_a_pipeline_of_the_topic(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", "{}")
+    for topic, step in (("next", "tally init next"), ("A.b", "tally init NAME --topic A.b")):
+        local.form("topic", "create", topic)
+        sent = local.run("produce", topic, local.file(b"{}"))
+        assert sent.stdout.endswith(f"Next: {step}\n")
+
+
+def test_an_interrupted_call_states_how_many_records_are_confirmed(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.form("topic", "create", "interrupted")
+
+    def interrupt(*_: object) -> Iterator[NewRecord]:
+        yield NewRecord(line=1, value=b"sent")
+        wait_until(lambda: local.values("interrupted") == [b"sent"], deadline_s=30, what="line 1")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tallystick_devstack.line_records.LineRecords.of", interrupt)
+    result = local.run("produce", "interrupted", "-", stdin=b"")
+    assert (result.exit_code, result.stdout) == (130, "")
+    assert "Interrupted. Confirmed: 1 record." in result.stderr
 
 
 def test_a_very_long_line_is_one_record(local: Local) -> None:
@@ -493,3 +528,55 @@ def test_a_wrong_option_is_refused(local: Local, words: list[str], message: str)
 def test_a_file_that_is_not_there_is_refused(local: Local) -> None:
     result = local.run("produce", "any", str(local.folder / "none.json"))
     assert (result.exit_code, "No such file" in result.stderr) == (77, True)
+
+
+@contextmanager
+def frozen(broker: TestBroker) -> Iterator[None]:
+    """Stop the broker's processes without ending them, and let them run again at the end."""
+    assert isinstance(broker.kafka, KafkaBroker)
+    warden = psutil.Process(broker.kafka.process.pid)
+    (java,) = [one for one in warden.children(recursive=True) if one.name() == "java"]
+    java.suspend()
+    try:
+        yield
+    finally:
+        java.resume()
+
+
+def test_records_that_are_not_confirmed_in_time_are_an_error_with_the_count_of_the_others(
+    local: Local, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local.form("topic", "create", "frozen")
+    monkeypatch.setattr(producing, "DELIVERY_S", 2.0)
+    delivered = Delivered()
+
+    def records() -> Iterator[NewRecord]:
+        yield NewRecord(line=3, value=b"before")
+        wait_until(lambda: local.values("frozen") == [b"before"], deadline_s=30, what="line 3")
+        with frozen(local.broker):
+            yield NewRecord(line=5, value=b"after")
+            yield NewRecord(line=6, value=b"after")
+            deadline = time.monotonic() + 30
+            while delivered.cause is None and time.monotonic() < deadline:
+                producers[0].poll(0.1)
+
+    producers = []
+    make = producing._producer
+
+    def kept(*settings: Any) -> Any:
+        producers.append(make(*settings))
+        return producers[0]
+
+    monkeypatch.setattr(producing, "_producer", kept)
+    with pytest.raises(KafkaUnavailable) as caught:
+        producing.produce(
+            {"bootstrap.servers": local.broker.bootstrap},
+            "frozen",
+            records(),
+            delivered,
+            message_bytes_max=1 << 20,
+        )
+    assert caught.value.message.startswith("line 5 to topic frozen")
+    assert "Confirmed: 1 record." in caught.value.message
+    assert "may be in the topic, or not" in caught.value.hint
+    assert delivered.unconfirmed_line == 5

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tallystick.cli.errors import bars, exit_on_error, note, out, out_json
 from tallystick.errors import InvalidRequest, TallystickError
 from tallystick_devstack.commands.topic import moment, topics_of
-from tallystick_devstack.which_stack import Chosen, StateDir
+from tallystick_devstack.which_stack import StateDir
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from tallystick_devstack.json_lines import LineReader, Source
     from tallystick_devstack.line_records import BadLines, LineRecords
     from tallystick_devstack.producing import Delivered
-    from tallystick_devstack.record_fields import Fields
-    from tallystick_devstack.topics import TopicState
 
 _WATCH_EVERY = 2_000
 
@@ -68,7 +66,8 @@ def produce(
     """Send the lines of a file to a topic, each as one record, byte for byte. Repeated, it sends them again."""
     from tallystick.format import keys
     from tallystick_devstack import json_lines
-    from tallystick_devstack.line_records import BAD_LINES, LineRecords
+    from tallystick_devstack.commands.produced import form, text
+    from tallystick_devstack.line_records import LineRecords
     from tallystick_devstack.producing import Delivered
     from tallystick_devstack.producing import produce as send
     from tallystick_devstack.record_fields import Fields
@@ -76,46 +75,41 @@ def produce(
     keys.check_topic(topic)
     fields = Fields(time=time_field, time_format=time_format, key=key_field)
     headers = _headers(header)
-    if bad_lines not in BAD_LINES:
-        raise InvalidRequest(
-            f"--bad-lines: expected {', '.join(BAD_LINES)}, found {bad_lines!r}.",
-            hint="use one of them.",
-        )
+    action = _action(bad_lines)
     source = json_lines.source(file)
     chosen, topics = topics_of(state_dir)
     state, settings = topics.describe(topic), topics.settings(topic)
     limits = _Limits(settings)
     if fields.time is not None:
         limits.check_time_type(topic)
-    records = LineRecords(
-        name=file, fields=fields, allowed=limits.allowed(), bad_lines=cast("BadLines", bad_lines)
-    )
-    with bars() as watch:
-        if source.rereadable:
-            records.first_ms = _checked(source, records, limits, watch)
-        if state.offsets:
-            note(
-                f"Topic {topic} already holds {state.offsets:,} offsets: these records are appended. A file that is sent "
-                "twice is in it twice."
-            )
-        delivered = Delivered()
-        with source.lines(bytes_max=limits.message_bytes_max) as lines, _counted(delivered):
-            send(
-                topics.kafka,
-                topic,
-                records.of(lines),
-                delivered,
-                headers=headers,
-                message_bytes_max=limits.message_bytes_max,
-                watch=lambda: (
-                    watch("sending", lines.position(), source.size_bytes or 0) if watch else None
-                ),
-            )
+    records = LineRecords(name=file, fields=fields, allowed=limits.allowed(), bad_lines=action)
+    if source.rereadable:
+        records.first_ms = _checked(source, records, limits)
+    if state.offsets:
+        note(
+            f"Topic {topic} already holds {state.offsets:,} offsets: these records are appended. A file that is sent "
+            "twice is in it twice."
+        )
+    delivered = Delivered()
+    with (
+        source.lines(bytes_max=limits.message_bytes_max) as lines,
+        _counted(delivered),
+        bars() as show,
+    ):
+        send(
+            topics.kafka,
+            topic,
+            records.of(lines),
+            delivered,
+            headers=headers,
+            message_bytes_max=limits.message_bytes_max,
+            watch=lambda: _advance(show, "sending", lines, source),
+        )
     limits.warn_of_retention(topic, delivered.first_ms)
     if as_json:
-        out_json(_form(chosen, state, file, records, lines, delivered))
+        out_json(form(chosen, state, file, records, lines, delivered))
     else:
-        out(_text(state, records, lines, delivered))
+        out(text(state, records, lines, delivered))
 
 
 def _headers(texts: Sequence[str]) -> list[tuple[str, bytes]]:
@@ -128,6 +122,17 @@ def _headers(texts: Sequence[str]) -> list[tuple[str, bytes]]:
             )
         found.append((name, value.encode(errors="surrogateescape")))
     return found
+
+
+def _action(text: str) -> BadLines:
+    from tallystick_devstack.line_records import BAD_LINES
+
+    for action in BAD_LINES:
+        if text == action:
+            return action
+    raise InvalidRequest(
+        f"--bad-lines: expected {', '.join(BAD_LINES)}, found {text!r}.", hint="use one of them."
+    )
 
 
 class _Limits:
@@ -169,20 +174,15 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _checked(
-    source: Source,
-    records: LineRecords,
-    limits: _Limits,
-    watch: Callable[[str, int, int], None] | None,
-) -> int | None:
+def _checked(source: Source, records: LineRecords, limits: _Limits) -> int | None:
     """Read a file once before anything is sent; return the first timestamp. Raises InvalidRequest for bad lines."""
     from dataclasses import replace
 
     every = replace(records, bad_lines="skip")
-    with source.lines(bytes_max=limits.message_bytes_max) as lines:
+    with source.lines(bytes_max=limits.message_bytes_max) as lines, bars() as show:
         for number, _ in enumerate(every.of(lines)):
-            if watch and number % _WATCH_EVERY == 0:
-                watch("checking", lines.position(), source.size_bytes or 0)
+            if number % _WATCH_EVERY == 0:
+                _advance(show, "checking", lines, source)
     if every.bad and records.bad_lines == "refuse":
         raise every.refusal(nothing_sent=True)
     every.check_key()
@@ -192,6 +192,13 @@ def _checked(
             f"make one line of each object: jq -c '.[]' {source.name}"
         )
     return every.first_ms
+
+
+def _advance(
+    show: Callable[[str, int, int], None] | None, what: str, lines: LineReader, source: Source
+) -> None:
+    if show is not None:
+        show(what, lines.position(), source.size_bytes or 0)
 
 
 @contextmanager
@@ -206,95 +213,16 @@ def _counted(delivered: Delivered) -> Iterator[None]:
 
         raise _with_count(error, delivered.records, AGAIN) from None
     except KeyboardInterrupt:
-        note(f"Interrupted. Confirmed: {delivered.records:,} records.")
+        from tallystick.cli.text import many
+
+        note(f"Interrupted. Confirmed: {many(delivered.records, 'record')}.")
         raise
 
 
 def _with_count(error: TallystickError, count: int, again: str) -> TallystickError:
-    return type(error)(
-        f"{error.message} The lines before it are sent: {count:,} records.",
-        hint=f"{error.hint} {again}",
-    )
-
-
-def _text(state: TopicState, records: LineRecords, lines: LineReader, delivered: Delivered) -> str:
-    from tallystick.cli.text import grid, many, paragraph
-
-    head = f"Sent {many(delivered.records, 'record')} to topic {state.name}; each is confirmed."
-    if not delivered.records:
-        return "\n".join((f"Sent no records to topic {state.name}.", *_remarks(records, lines)))
-    headings = ("partition", "records", "first offset", "last offset")
-    rows = [
-        (str(number), f"{one.records:,}", f"{one.first_offset:,}", f"{one.last_offset:,}")
-        for number, one in sorted(delivered.partitions.items())
-    ]
-    fields = records.fields
-    if fields.time is None:
-        origin = "the time of sending. --time FIELD takes them from a field"
-    else:
-        origin = f"from the field {fields.time}, read as {fields.unit}"
-    return "\n".join(
-        (
-            head,
-            grid(headings, rows, right=headings),
-            paragraph(
-                f"Timestamps: {moment(delivered.first_ms)} to {moment(delivered.last_ms)} (UTC), {origin}."
-            ),
-            *(paragraph(one) for one in _remarks(records, lines)),
-            f"Next: tally local topic describe {state.name}",
-        )
-    )
-
-
-def _remarks(records: LineRecords, lines: LineReader) -> Iterator[str]:
     from tallystick.cli.text import many
 
-    if records.bad:
-        how = {
-            "skip": "left out",
-            "send": "sent with the time of the line before, and without a key",
-        }[records.bad_lines]
-        yield f"{many(records.bad, 'bad line')} {how}. The first is {records.first_bad}."
-    if records.without_key:
-        yield f"{many(records.without_key, 'record')} without a key: no value in field {records.fields.key}."
-    if lines.blank_lines:
-        yield f"{many(lines.blank_lines, 'blank line')} left out."
-    if lines.byte_order_mark:
-        yield "The byte order mark at the beginning was left out."
-
-
-def _form(
-    chosen: Chosen,
-    state: TopicState,
-    file: str,
-    records: LineRecords,
-    lines: LineReader,
-    delivered: Delivered,
-) -> Mapping[str, Any]:
-    fields: Fields = records.fields
-    return {
-        "state_dir": str(chosen.folder),
-        "topic": state.name,
-        "file": file,
-        "records": delivered.records,
-        "partitions": [
-            {
-                "partition": number,
-                "records": one.records,
-                "first_offset": one.first_offset,
-                "last_offset": one.last_offset,
-            }
-            for number, one in sorted(delivered.partitions.items())
-        ],
-        "time_field": fields.time,
-        "time_format": fields.rule if fields.time is not None else None,
-        "first_timestamp_ms": delivered.first_ms,
-        "last_timestamp_ms": delivered.last_ms,
-        "key_field": fields.key,
-        "without_key": records.without_key,
-        "bad_lines": records.bad,
-        "bad_lines_action": records.bad_lines,
-        "blank_lines": lines.blank_lines,
-        "byte_order_mark": lines.byte_order_mark,
-        "offsets_before": state.offsets,
-    }
+    return type(error)(
+        f"{error.message} The lines before it are sent: {many(count, 'record')}.",
+        hint=f"{error.hint} {again}",
+    )
