@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -34,6 +35,8 @@ DAY = ("--from", "2013-01-06", "--to", "2013-01-07")
 AT_ONCE: tuple[str, ...] = ()
 AFTER_ROOT = ("/root.json",)
 AFTER_METADATA = ("/root.json", "/metadata/", "/ledger/")
+EVERYTHING = ("/",)
+DEMO = str(Path(__file__).parents[2] / "dags" / "flights.py")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,25 @@ COMMANDS: Mapping[str, Mapping[str, Hang]] = {
             answered=AFTER_METADATA,
             waits_for="DuckDB and S3: running the statement",
         ),
+    },
+    "dead-letters": {
+        "at once": Hang(argv=()),
+        "after the root": Hang(argv=(), answered=AFTER_ROOT, waits_for="reading ledger/"),
+    },
+    "check": {
+        "S3": Hang(argv=(DEMO, "--no-kafka"), waits_for="listing all objects"),
+        "Kafka": Hang(
+            argv=(DEMO,),
+            answered=EVERYTHING,
+            waits_for="Kafka (connection default): reading the topics",
+        ),
+    },
+    "init": {
+        "Kafka": Hang(
+            argv=("new", "--topic", "events"),
+            answered=EVERYTHING,
+            waits_for="Kafka (connection default): reading records of events",
+        )
     },
     "plan": {
         "at once": Hang(argv=DAY),
@@ -127,7 +149,9 @@ def frozen_broker() -> Iterator[str]:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
-def run_tally(endpoint: str, broker: str, *argv: str) -> subprocess.CompletedProcess[str]:
+def run_tally(
+    endpoint: str, broker: str, *argv: str, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run `tally` in another process. It must end by itself."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return subprocess.run(
@@ -136,8 +160,10 @@ def run_tally(endpoint: str, broker: str, *argv: str) -> subprocess.CompletedPro
             **inherited,
             **aws_environment(endpoint),
             "TALLYSTICK_LAKE": LAKE,
+            "TALLYSTICK_DEMO_WAREHOUSE": f"{LAKE}-new",
             "TALLYSTICK_KAFKA_DEFAULT": json.dumps({"bootstrap_servers": [broker]}),
         },
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=180,
@@ -154,15 +180,18 @@ def on_s3(ministack_url: str, session: boto3.session.Session) -> str:
 
 
 @pytest.fixture(scope="module")
-def ended(on_s3: str, frozen_broker: str) -> Mapping[str, subprocess.CompletedProcess[str]]:
+def ended(
+    on_s3: str, frozen_broker: str, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, subprocess.CompletedProcess[str]]:
     """Run every case, several at a time, and return how each ended."""
 
     def run(case: tuple[str, Hang]) -> subprocess.CompletedProcess[str]:
         name, hang = case
         with Hanging(on_s3, hang.answered) as proxy:
             words = (*name.split(), *hang.argv)
-            return run_tally(proxy.url, frozen_broker, "--timeout", LIMIT_S, *words)
+            return run_tally(proxy.url, frozen_broker, "--timeout", LIMIT_S, *words, folder=folder)
 
+    folder = tmp_path_factory.mktemp("project")
     with ThreadPoolExecutor(4) as pool:
         return dict(zip(CASES, pool.map(run, CASES.values()), strict=True))
 
@@ -174,11 +203,17 @@ def test_a_command_names_what_it_waits_for_and_ends_with_75(
     result = ended[case]
     assert result.returncode == 75, result.stderr
     text = " ".join(result.stderr.split())
-    notice, error = text.find("still waiting for "), text.find("_unavailable: ")
-    assert 0 <= notice < error, text
-    assert CASES[case][1].waits_for in text[notice:error]
-    assert "Next: " in text[error:]
     assert "Traceback" not in text
+    notice = text.index("still waiting for ")
+    if case.startswith("check:"):
+        # Its errors are findings, which are its answer.
+        assert CASES[case][1].waits_for in text[notice:]
+        assert "FAIL" in result.stdout
+        assert "Next: " in result.stdout
+        return
+    error = text.index("_unavailable: ")
+    assert CASES[case][1].waits_for in text[notice:error], text
+    assert "Next: " in text[error:]
 
 
 def _commands(group: Any, prefix: str = "") -> set[str]:

@@ -3,8 +3,11 @@
 app            the commands and their options
 errors         exit codes, errors and interrupts
 lake_argument  the lake of a command
+forms          the form of an answer: table, vertical, json or csv
 text           for people, at most 100 columns
+colour         colours of single words on a terminal
 json_output    for programs
+waiting        the time limit of a command, and its notice of a server that does not answer
 sql            queries on one snapshot of all tables
 """
 

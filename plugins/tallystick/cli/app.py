@@ -300,7 +300,9 @@ def release(
     from tallystick.cli import json_output, text
     from tallystick.operations.release import release as cancel
 
-    found = cancel(_open(lake, writes=True), _interval(start, end))
+    interval = _interval(start, end)
+    with busy("cancelling the grant"):
+        found = cancel(_open(lake, writes=True), interval)
     if as_json:
         out_json(json_output.released(found))
     else:

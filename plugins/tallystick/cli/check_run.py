@@ -19,7 +19,7 @@ from tallystick.cli.loading import (
     load_job,
     shown_path,
 )
-from tallystick.cli.waiting import LIMIT_S, WatchedStore, notice_s
+from tallystick.cli.waiting import LIMIT_S, WatchedStore, kafka_calls, limited, notice_s
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
 from tallystick.errors import InvalidRequest, TallystickError, listed
@@ -163,7 +163,8 @@ def check_pipeline(
     if not tried and settings:
         try:
             for topic in topics:
-                tried += sampling.of_topic(settings[0], topic, options.records)
+                with kafka_calls(pipeline.kafka).watched(f"reading records of {topic.name}"):
+                    tried += sampling.of_topic(settings[0], topic, options.records)
         except TallystickError as error:
             yield of_error(RECORDS, error)
             return
@@ -196,14 +197,15 @@ def _kafka(
         yield not_checked(TOPIC, "Kafka is left out (--no-kafka, --offline)")
         return
     try:
-        settings = resolve(KafkaSettings, pipeline.kafka, environ=os.environ)
+        settings = limited(resolve(KafkaSettings, pipeline.kafka, environ=os.environ))
         quick = replace(
             settings,
             request_timeout_ms=min(settings.request_timeout_ms, _ANSWER_MS),
             bootstrap_timeout_ms=min(settings.bootstrap_timeout_ms, _ANSWER_MS),
             empty_fetch_timeout_ms=min(settings.empty_fetch_timeout_ms, 4 * _ANSWER_MS),
         )
-        with LogPlanner(quick) as log:
+        calls = kafka_calls(pipeline.kafka)
+        with calls.watched("reading the topics"), LogPlanner(quick) as log:
             found.append(quick)
             yield ok(CONNECTION, f"{pipeline.kafka}: a broker answers at {settings.endpoint}")
             for topic in pipeline.inputs:
@@ -221,13 +223,14 @@ def _store(pipeline: Pipeline, options: CheckOptions) -> Iterator[Checked]:
         yield not_checked(WAREHOUSE, "the warehouse is left out (--offline)")
         return
     try:
-        opened = open_store(pipeline.warehouse, reads_within_s=LIMIT_S.get())
+        store = WatchedStore(
+            open_store(pipeline.warehouse, reads_within_s=LIMIT_S.get()), notice_s=notice_s()
+        )
     except TallystickError as error:
         yield of_error(WAREHOUSE, error)
         yield not_checked(WRITES, "the warehouse cannot be opened")
         yield not_checked(LAKE, "the warehouse cannot be opened")
         return
-    store = WatchedStore(opened, notice_s=notice_s())
     yield from lake_findings(
         Lake(store, system_runtime(), proven=True), pipeline, probe=options.probe
     )

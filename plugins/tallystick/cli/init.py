@@ -117,6 +117,7 @@ def refuse_existing(files: Sequence[Path]) -> None:
 
 
 def _samples(topic: str, kafka: str, file: Path | None, count: int) -> tuple[Sample, ...]:
+    from tallystick.cli.waiting import kafka_calls, limited
     from tallystick.connections.kafka import KafkaSettings
     from tallystick.connections.resolve import resolve
     from tallystick.errors import InvalidRequest
@@ -125,10 +126,11 @@ def _samples(topic: str, kafka: str, file: Path | None, count: int) -> tuple[Sam
 
     if file is not None:
         return (sampling.of_file(file, topic, count, now=datetime.now(UTC)),)
-    settings = resolve(KafkaSettings, kafka, environ=os.environ)
-    with LogPlanner(settings) as log:
-        state = log.describe([topic])[topic]
-    found = sampling.of_topic(settings, state, count, both_ends=True)
+    settings = limited(resolve(KafkaSettings, kafka, environ=os.environ))
+    with kafka_calls(kafka).watched(f"reading records of {topic}"):
+        with LogPlanner(settings) as log:
+            state = log.describe([topic])[topic]
+        found = sampling.of_topic(settings, state, count, both_ends=True)
     if not found:
         raise InvalidRequest(
             f"topic {topic!r} has no records.",

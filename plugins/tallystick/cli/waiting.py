@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
 from tallystick.cli.errors import REQUESTS, note
+from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import InvalidRequest, KafkaUnavailable
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 
@@ -149,6 +151,22 @@ class WatchedStore:
             yield
 
 
+def limited(settings: KafkaSettings) -> KafkaSettings:
+    """Return Kafka settings whose requests end within the command's time limit."""
+    limit_ms = int(LIMIT_S.get() * 1000)
+    return replace(
+        settings,
+        request_timeout_ms=min(settings.request_timeout_ms, limit_ms),
+        bootstrap_timeout_ms=min(settings.bootstrap_timeout_ms, limit_ms),
+        empty_fetch_timeout_ms=min(settings.empty_fetch_timeout_ms, limit_ms),
+    )
+
+
+def kafka_calls(connection: str) -> ServerCalls:
+    """Return the calls to the brokers of a connection, to be named if they take long."""
+    return ServerCalls(f"Kafka (connection {connection})", notice_s=notice_s())
+
+
 def kafka_within(limit_s: float, connection: str, read: Callable[[], T], *, hint: str) -> T:
     """Call `read` in a thread, and wait `limit_s` at most: name look-ups and logins have other limits.
 
@@ -165,8 +183,7 @@ def kafka_within(limit_s: float, connection: str, read: Callable[[], T], *, hint
             failed.append(error)
 
     thread = threading.Thread(target=run, name="tally-kafka", daemon=True)
-    calls = ServerCalls(f"Kafka (connection {connection})", notice_s=min(notice_s(), limit_s / 2))
-    with calls.watched("reading the topic's identity and offsets"):
+    with kafka_calls(connection).watched("reading the topic's identity and offsets"):
         thread.start()
         thread.join(limit_s)
     if failed:

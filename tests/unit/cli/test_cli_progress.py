@@ -93,6 +93,7 @@ def started() -> Iterator[list[Watched]]:
     ("argv", "words"),
     [
         (["status", LAKE], "reading the ledger"),
+        (["log", LAKE], "requests to the store"),
         (["log", LAKE], "reading the commits"),
         (["tables", LAKE], "reading the tables' metadata"),
         (["verify", LAKE], "objects"),
