@@ -30,7 +30,7 @@ PENDING_SHOWN = 20
 STALE_SHOWN = 20
 DEAD_SHOWN = 20
 _ABOUT_GRANTS = (
-    "The ledger does not know if these runs still work. Look at the run in Airflow: if it failed, clear it; if it is "
+    "The ledger does not show if these runs still work. Look at the run in Airflow: if it failed, clear it; if it is "
     "gone, start another one with take_over=true."
 )
 _WITHOUT_LINK = f"To see links here, set {URL_ENVS[0]} to Airflow's address."
