@@ -25,11 +25,11 @@ _FOLLOW_S = 2.0
 @exit_on_error
 def logs(
     dag: str | None = typer.Argument(
-        None, metavar="[DAG]", help="The DAG. Default: list all DAGs."
+        None, metavar="DAG", help="The DAG. Default: list all DAGs."
     ),
     run: str | None = typer.Argument(
         None,
-        metavar="[RUN]",
+        metavar="RUN",
         help="The run's id, or its unique beginning. Default: the latest run.",
     ),
     task: str | None = typer.Option(None, "--task", metavar="TASK", help="Only this task."),
