@@ -144,7 +144,7 @@ def test_rerun(store: MemoryStore) -> None:
     assert after[days(2, 3)] == before[days(2, 3)] + 2
     assert after[days(1, 2)] == before[days(1, 2)]
     assert "1 gap:" in printed[1]
-    assert "No gaps." in printed[2]
+    assert "No gaps from " in printed[2]
     assert "it is a gap now" in printed[3]
     assert "Proven: " in printed[4]
     assert [grant.interval for grant in read_status(small.lake).grants] == []
@@ -193,7 +193,7 @@ def test_move_to_a_new_cluster(store: MemoryStore, monkeypatch: pytest.MonkeyPat
     small.run(days(1, 2))
     operator = Operator(small)
     printed = operator.follow("move-to-a-new-cluster", slice(1))
-    assert "No gaps." in printed[0]
+    assert "No gaps from " in printed[0]
     assert "grant" not in printed[0]
     old = small.log.topics[TOPIC]
     small.log.create(TOPIC, partitions=2)
@@ -236,7 +236,7 @@ def test_change_the_schedule(store: MemoryStore) -> None:
     status = " ".join(printed[0].split())
     [line] = [w for w in fenced("change-the-schedule", "sh")[0].splitlines() if "trigger" in w]
     assert " ".join(line.split()) in status.replace("\\ ", "")
-    assert "No gaps." in printed[1]
+    assert "No gaps from " in printed[1]
 
 
 def with_carriers(warehouse: str) -> Pipeline:
