@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tallystick.errors import InvalidPipeline
 from tallystick.format import keys
-from unit.format.samples import FILE_KEY, SAMPLE_CALLS, at, plan_key, uuid
+from unit.format.samples import FILE_KEY, SAMPLE_CALLS, SAMPLE_CLAIM, at, plan_key, uuid
 
 instants = st.datetimes(
     # Hypothesis takes naive limits; the zone is added below.
@@ -211,3 +211,11 @@ def test_the_key_of_a_calls_note_follows_from_its_fields() -> None:
     key = keys.calls(calls.output, calls.interval, calls.plan, calls.first, calls.end)
     assert calls.key == key
     assert key.startswith(f"calls/{calls.output}/")
+
+
+def test_the_keys_of_a_claim_and_of_its_report_follow_from_the_plan_and_the_attempt() -> None:
+    claim = SAMPLE_CLAIM
+    part, plan = keys.plan_parts(claim.plan)
+    assert claim.key == f"claims/{part}/{plan}.json"
+    assert claim.report == f"attempts/{part}/{claim.attempt}-{plan}.json"
+    assert keys.check_report(claim.report) == claim.report
