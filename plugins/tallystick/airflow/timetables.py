@@ -49,7 +49,7 @@ def bounded(schedule: Any, first: datetime, last: datetime | None) -> Any:
             timetable.validate()
         except (ValueError, AirflowTimetableInvalid) as error:
             raise InvalidPipeline(
-                f"schedule={schedule!r} is not a cron expression: {error}.",
+                f"schedule={schedule!r} is not a cron expression: {str(error).rstrip('.')}.",
                 hint=_near_preset(schedule)
                 or "use a cron expression like '@daily' or '0 6 * * *', a timedelta, or None.",
             ) from error

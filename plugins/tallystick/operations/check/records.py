@@ -141,8 +141,8 @@ def _fields(pipeline: Pipeline, samples: Sequence[Sample], run: DryRun) -> Itera
 
 
 def _grid(run: DryRun) -> list[str]:
-    """Return the columns of both sides as lines; those that do not fit are marked."""
-    if not run.columns:
+    """Return the columns of both sides as lines, if some do not fit; these are marked."""
+    if all(pair.fits for pair in run.columns):
         return []
     heads = ("table", "column", "declared", "returned")
     rows = [(p.table, p.column, p.declared or "-", p.returned or "-") for p in run.columns]
