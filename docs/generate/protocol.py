@@ -26,6 +26,7 @@ from tallystick.protocol.committing import (
     CommitDecision,
     GrantLost,
     IdentityDiffers,
+    PartitioningDiffers,
     Publish,
     decide_commit,
 )
@@ -267,6 +268,9 @@ ROOTS = {
             "flights": replace(ROOT.tables["flights"], columns=(replace(COLUMNS[0], type="long"),))
         },
     ),
+    "another partitioning": replace(
+        ROOT, tables={"flights": replace(ROOT.tables["flights"], partition_by=("day(at)",))}
+    ),
 }
 
 
@@ -329,6 +333,7 @@ def _commit_words(decision: CommitDecision) -> str:
         GrantLost: "Superseded",
         IdentityDiffers: "IdentityChanged",
         ColumnsDiffer: "SchemaChanged",
+        PartitioningDiffers: "SchemaChanged",
     }[type(decision)]
     return f"{type(decision).__name__}: {outcome}"
 

@@ -183,5 +183,17 @@ MUTANTS: dict[str, ExpectedProblem] = {
             scenarios.first_day,
             r"^payload: events\[.* sent was",
         ),
+        (
+            "a plan of another partitioning commits",
+            commits.other_partitioning_commits,
+            scenarios.changed,
+            r"^partition: tables/events/.* is of day .*, and has a row of",
+        ),
+        (
+            "a renamed column is a new one",
+            plans.renamed_column_is_new,
+            scenarios.changed,
+            r"^payload: events\[.*: n is None, sent was",
+        ),
     )
 }

@@ -230,6 +230,13 @@ def shared_prefix() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def other_partitioning_commits() -> Iterator[None]:
+    """Commit a granted plan although the columns or the partitioning of its tables have changed since."""
+    with patch.object(committing, "differs_from_root", lambda *_, **__: None):
+        yield
+
+
 def _without_dead_letters() -> AbstractContextManager[Any]:
     real = commit_module._stage_tables
 

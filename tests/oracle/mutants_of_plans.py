@@ -20,7 +20,7 @@ from tallystick.format.report import RangeAccount
 from tallystick.kafka import reader
 from tallystick.kafka.planning import LogPlanner
 from tallystick.operations.plan import attempt as plan_attempt
-from tallystick.protocol import boundaries, committing
+from tallystick.protocol import boundaries, committing, evolution
 from tallystick.protocol.ledger import Ledger
 
 _FIRST_MS = 1_356_998_400_000  # 2013-01-01
@@ -42,6 +42,19 @@ def empty_interval_skipped() -> Iterator[None]:
         return replace(change, committed=())
 
     with without_own_checks(), patch.object(plan_attempt.PlanAttempt, "grant", forget):
+        yield
+
+
+@contextmanager
+def renamed_column_is_new() -> Iterator[None]:
+    """Give a renamed column a new id, and leave the old column as it is."""
+    real = evolution.evolve
+
+    def unnamed(known: Any, declared: Any) -> Any:
+        columns = tuple(replace(c, renamed_from=None) for c in declared.columns)
+        return real(known, replace(declared, columns=columns))
+
+    with patch.object(evolution, "evolve", unnamed):
         yield
 
 

@@ -93,7 +93,10 @@ def done_in(record: Mapping[str, Any], entry: Mapping[str, Any]) -> Mapping[str,
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:
-    """A data file in the current manifests. Bounds are Iceberg's bytes by column id."""
+    """A data file in the current manifests. Bounds are Iceberg's bytes by column id.
+
+    `partition`: column id, transform and value of each field of the file's own partition spec.
+    """
 
     key: str
     rows: int
@@ -101,6 +104,7 @@ class LiveFile:
     manifest: str
     lower: Mapping[int, bytes] = field(default_factory=dict)
     upper: Mapping[int, bytes] = field(default_factory=dict)
+    partition: tuple[tuple[int, str, Any], ...] = ()
 
 
 class Tables:
@@ -134,17 +138,18 @@ class Tables:
         snapshot = next((s for s in snapshots if s["snapshot-id"] == current), None)
         if snapshot is None:
             return []
+        specs = {spec["spec-id"]: spec["fields"] for spec in metadata["partition-specs"]}
         files: list[LiveFile] = []
         for line in self._avro(snapshot["manifest-list"]):
             if line["content"] != _DATA:
                 raise ValueError(f"{metadata_key} has delete files: {line['manifest_path']}")
             path = line["manifest_path"]
             if path not in self._manifests:
-                self._manifests[path] = tuple(self._entries(path))
+                self._manifests[path] = tuple(self._entries(path, specs[line["partition_spec_id"]]))
             files += self._manifests[path]
         return files
 
-    def _entries(self, path: str) -> Iterator[LiveFile]:
+    def _entries(self, path: str, spec: list[Mapping[str, Any]]) -> Iterator[LiveFile]:
         for entry in self._avro(path):
             if entry["status"] == _DELETED:
                 continue
@@ -156,6 +161,9 @@ class Tables:
                 manifest=path,
                 lower={b["key"]: b["value"] for b in file["lower_bounds"] or ()},
                 upper={b["key"]: b["value"] for b in file["upper_bounds"] or ()},
+                partition=tuple(
+                    (f["source-id"], f["transform"], file["partition"][f["name"]]) for f in spec
+                ),
             )
 
     def _avro(self, location: str) -> list[Any]:

@@ -8,8 +8,10 @@ import struct
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
+
+import pyarrow as pa
 
 from oracle.broker_log import Headers, PartitionLog
 from oracle.place import Objects
@@ -27,7 +29,24 @@ _LAST_MS = (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC) - _EPOCH) //
 # A record that is further ahead of the planner's clock belongs to the interval in which it arrives.
 _AHEAD_MS = 3_600_000
 # Single-value serialisation of whole numbers (Iceberg spec, Appendix D).
-_WIDTH = {"int": "<i", "long": "<q"}
+_WIDTH = {4: "<i", 8: "<q"}
+_WHOLE = frozenset({"int", "long"})
+_UNITS = {"day": timedelta(days=1), "hour": timedelta(hours=1)}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _partition_problems(file: LiveFile, rows: pa.Table, names: Mapping[int, str]) -> Iterator[str]:
+    """Yield a row whose day or hour is not that of its file's partition: readers do not look for it there."""
+    for number, transform, value in file.partition:
+        unit = _UNITS.get(transform)
+        if unit is None:
+            continue
+        # A day may be stored as a date.
+        found = (value - _EPOCH.date()).days if isinstance(value, date) else value
+        for at in rows[names[number]].to_pylist():
+            if (at - _EPOCH) // unit != found:
+                yield f"{file.key} is of {transform} {value}, and has a row of {at.isoformat()}"
+                break
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +96,8 @@ class Rows:
     ) -> None:
         """Read all rows of a table's files."""
         names = {c["name"] for c in columns}
-        whole = [(c["name"], c["id"], _WIDTH[c["type"]]) for c in columns if c["type"] in _WIDTH]
+        whole = [(c["name"], c["id"]) for c in columns if c["type"] in _WHOLE]
+        by_id = {c["id"]: c["name"] for c in columns}
         spots: dict[Spot, Row] | None = {} if names.issuperset(LINEAGE) else None
         if spots is None:
             self.aggregated[table] = defaultdict(list)
@@ -93,6 +113,8 @@ class Rows:
                 self.problems.add(
                     "files", f"{file.key} has {rows.num_rows} rows, in its manifest {file.rows}"
                 )
+            for text in _partition_problems(file, rows, by_id):
+                self.problems.add("partition", text)
             if spots is None:
                 self.aggregated[table][file.key].extend(rows.to_pylist())
                 continue
@@ -105,7 +127,7 @@ class Rows:
         spots: dict[Spot, Row],
         row: Row,
         file: LiveFile,
-        whole: Iterable[tuple[str, int, str]],
+        whole: Iterable[tuple[str, int]],
     ) -> None:
         spot = (row["_topic"], row["_kafka_partition"], row["_offset"])
         if spot in spots:
@@ -124,11 +146,11 @@ class Rows:
                     f"{spot_name(spot)} is in {file.key} of {interval.name}, which has only [{start}, {end})",
                 )
         # Readers prune files by these bounds: a query does not find a row outside of them.
-        for name, number, width in whole:
+        for name, number in whole:
             low, high = (side.get(number) for side in (file.lower, file.upper))
             if row[name] is None or low is None or high is None:
                 continue
-            first, last = (struct.unpack(width, bound)[0] for bound in (low, high))
+            first, last = (struct.unpack(_WIDTH[len(bound)], bound)[0] for bound in (low, high))
             if not first <= row[name] <= last:
                 self.problems.add(
                     "files",

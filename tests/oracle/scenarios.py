@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oracle.scene import Scene, TopicLog, older_transform
+from oracle.scene import Scene, TopicLog, narrower_transform, older_transform
 
 DAYS = 5
 SAME = b'{"n": 7, "kind": "b"}'
@@ -84,6 +84,23 @@ def conflict_reply(scene: Scene) -> None:
     reply_lost(scene, because="HTTP 409 ConditionalRequestConflict")
 
 
+def changed(scene: Scene) -> None:
+    """Run with a narrower type, another name and another partitioning, then with the final ones.
+
+    A plan of the older declaration is staged before the change and committed after it; if it is refused, its run is
+    cleared.
+    """
+    scene.deploy(narrower=True)
+    scene.commit(scene.stage(scene.plan(1, 2), job=narrower_transform))
+    early = scene.stage(scene.plan(3, 4), job=narrower_transform)
+    scene.deploy(narrower=False)
+    scene.run(2, 3)
+    scene.run(4, 6)
+    scene.commit(early)
+    if scene.refused:
+        scene.run(3, 4, clear=1)
+
+
 def late(scene: Scene) -> None:
     """Send records of day 1 after day 1 was planned up to the end of the log, and before it is staged."""
     scene.log.send(1, 12)
@@ -136,5 +153,6 @@ SHARED: tuple[Scenario, ...] = (
     raced,
     reply_lost,
     conflict_reply,
+    changed,
 )
 OWN: tuple[Scenario, ...] = (late, recreated, expired)

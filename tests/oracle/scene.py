@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,16 @@ def older_transform(records: pa.Table) -> dict[str, pa.Table]:
     at = records.column_names.index("n")
     less = pa.array([n - 1_000 for n in records["n"].to_pylist()], pa.int64())
     return transform(records.set_column(at, "n", less))
+
+
+def narrower_transform(records: pa.Table) -> dict[str, pa.Table]:
+    """Transform the records for the pipeline of `narrower`."""
+    totals = records.select(["kind", "number"]).group_by("kind").aggregate([("number", "sum")])
+    totals = totals.rename_columns(["kind", "n"])
+    return {
+        "events": records,
+        "per_kind": totals.set_column(1, "n", totals["n"].cast(pa.int32())),
+    }
 
 
 class TopicLog:
@@ -187,6 +197,29 @@ class Scene:
                 Table(
                     "per_kind",
                     columns=[Column("kind", "string"), Column("n", "long")],
+                    keys=["kind"],
+                    combine={"n": "sum"},
+                ),
+            ],
+        )
+
+    def deploy(self, *, narrower: bool) -> None:
+        """Deploy a pipeline with other columns and another partitioning of the events; `narrower`: the older one."""
+        number = Column("number", "int", required=False, source="n")
+        if not narrower:
+            number = Column("n", "long", required=False, renamed_from="number", source="n")
+        sums = Column("n", "int" if narrower else "long")
+        self.pipeline = replace(
+            self.pipeline,
+            tables=[
+                Table(
+                    "events",
+                    columns=[number, Column("kind", "string")],
+                    partition_by=["hour(_timestamp)" if narrower else "day(_timestamp)"],
+                ),
+                Table(
+                    "per_kind",
+                    columns=[Column("kind", "string"), sums],
                     keys=["kind"],
                     combine={"n": "sum"},
                 ),

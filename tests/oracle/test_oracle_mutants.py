@@ -15,6 +15,7 @@ from oracle.scene import PARTITIONS, Scene
 REFUSED = {
     "taken_over": ["Superseded", "Superseded"],
     "recreated": ["IdentityChanged"],
+    "changed": ["SchemaChanged", "SchemaChanged"],
     "expired": ["OutsideRetention", "OutsideRetention"],
 }
 Play = Callable[[Scenario], Scene]

@@ -218,7 +218,7 @@ def test_files_of_all_tasks_together_are_refused_before_the_report_is_written(
         "records_per_task (now 1000000)",
         "shorter intervals",
         "repartition()",
-        "new table",
+        "a coarser partition_by",
     ):
         assert remedy in refused.value.hint
 
