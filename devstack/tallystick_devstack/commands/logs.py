@@ -24,9 +24,7 @@ _FOLLOW_S = 2.0
 
 @exit_on_error
 def logs(
-    dag: str | None = typer.Argument(
-        None, metavar="DAG", help="The DAG. Default: list all DAGs."
-    ),
+    dag: str | None = typer.Argument(None, metavar="DAG", help="The DAG. Default: list all DAGs."),
     run: str | None = typer.Argument(
         None,
         metavar="RUN",

@@ -98,7 +98,7 @@ class _Evolution:
                     f"{declaration.name!r}",
                     "remove one of them, or its renamed_from.",
                 )
-        self._refuse_old_names(new, declared_of)
+        self._refuse_wrong_names(new, declared_of)
         gone, left = self._undeclared(declared_of)
         kept = [
             self._kept(column, declared_of.get(column.id))
@@ -187,13 +187,22 @@ class _Evolution:
                 self._changes.append(f"column {column.name!r} is dropped")
         return tuple(gone), tuple(left)
 
-    def _refuse_old_names(
+    def _refuse_wrong_names(
         self, new: Sequence[DeclaredColumn], declared_of: Mapping[int, DeclaredColumn]
     ) -> None:
-        """Refuse a new column with the former name of a column that is not declared: the declaration is an old one."""
+        """Refuse a new column that is a rename of no column, or has the former name of a column that is not declared.
+
+        The second declaration is older than the rename.
+        """
         names = {c.id: c.name for c in self._columns if c.id not in declared_of}
         owners = {f.name.lower(): names[f.id] for f in self._former if f.id in names}
         for declaration in new:
+            name, old = declaration.name, declaration.renamed_from
+            if old is not None and self._known is not None:
+                raise _TableRefusedError(
+                    f"column {name!r}: expected renamed_from a column of the lake, found {old!r}",
+                    f"use one of {', '.join(c.name for c in self._columns)}; or remove renamed_from to add a new column.",
+                )
             now = owners.get(declaration.name.lower())
             if now is not None:
                 raise _TableRefusedError(
@@ -206,12 +215,7 @@ class _Evolution:
         """Yield the new columns, with ids that no column had."""
         last = max((c.id for c in (*self._columns, *self._dropped)), default=0)
         for number, declaration in enumerate(new, last + 1):
-            name, old = declaration.name, declaration.renamed_from
-            if old is not None and self._known is not None:
-                raise _TableRefusedError(
-                    f"column {name!r}: expected renamed_from a column of the lake, found {old!r}",
-                    f"use one of {', '.join(c.name for c in self._columns)}; or remove renamed_from to add a new column.",
-                )
+            name = declaration.name
             if declaration.required and self._has_rows:
                 raise _TableRefusedError(
                     f"column {name!r} is new in a table with rows and declared as required",

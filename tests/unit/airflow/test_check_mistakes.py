@@ -180,8 +180,9 @@ MISTAKES: dict[str, Mistake] = {
     "bucket(16, page)": Mistake(
         dag=[("day(time)", "buckets(16, page)")],
         check="DAG file",
-        text="bucket(n, c), truncate(n, c), found 'buckets(16, page)'",
-        hint="year(c)",
+        text="partition_by: expected a column, or year(c), month(c), day(c), hour(c), bucket(n, c), truncate(n, c), "
+        "found 'buckets(16, page)'",
+        hint="bucket(n, c)",
     ),
     "key typo": Mistake(
         dag=[('keys=["page"]', 'keys=["pgae"]')],
@@ -387,7 +388,7 @@ MISTAKES: dict[str, Mistake] = {
         lake="orders",
         check="lake",
         text="expected the lake of pipeline 'wiki', found that of 'orders'",
-        hint="declare renamed_from='orders'",
+        hint="give each pipeline a warehouse of its own; or, if 'orders' is the old name",
     ),
     "two pipelines with one warehouse in a file": Mistake(
         dag=[
@@ -431,12 +432,17 @@ MISTAKES: dict[str, Mistake] = {
         check="lake",
         text="table edits: column 'delta' is required in the lake but no longer declared",
     ),
-    "day to hour": Mistake(
+    "a rename from a misspelt name": Mistake(
         lake="wiki",
-        dag=[("day(time)", "hour(time)")],
+        dag=[
+            (
+                'Column("delta", "long"),\n    Column("time"',
+                'Column("change", "long", renamed_from="dleta", source="delta"),\n    Column("time"',
+            )
+        ],
         check="lake",
-        state="ok",
-        text="the next plan changes table edits: new files are partitioned by hour(time)",
+        text="table edits: column 'change': expected renamed_from a column of the lake, found 'dleta'",
+        hint="use one of",
     ),
     "an optional column is dropped": Mistake(
         lake="wiki",
