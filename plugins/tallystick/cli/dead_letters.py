@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from datetime import datetime
 from typing import Any
 
@@ -59,12 +60,12 @@ def _table(found: DeadLetters) -> str:
             text.shown(one.field or "-"),
             f"{one.count:,}",
             f"{len(one.intervals):,}",
-            text.span(min(one.intervals)),
-            text.span(max(one.intervals)),
+            text.spell(min(one.intervals).start),
+            text.spell(max(one.intervals).end),
         )
         for one in found.kinds
     ]
-    headings = ("kind", "field", "count", "intervals", "first in", "last in")
+    headings = ("kind", "field", "count", "intervals", "from", "to")
     return text.grid(headings, rows, right=("count", "intervals"))
 
 
@@ -74,33 +75,31 @@ def _samples(one: KindOfDeadLetter) -> str:
 
 def _sample(letter: DeadLetter) -> str:
     lines = [f"{letter.topic}[{letter.partition}] offset {letter.offset}, {text.spell(letter.at)}"]
-    headers = letter.headers
     for name, value in (
         ("reason", letter.reason),
-        ("key", bytes_text(letter.key)),
-        ("value", bytes_text(letter.value)),
-        ("headers", headers if headers is not None else "-"),
+        ("key", letter.key),
+        ("value", letter.value),
+        ("headers", letter.headers),
     ):
-        if name == "headers" and headers is None:
-            continue
-        lines.append(f"{text.INDENT}{name:8}{_cut(text.shown(value))}")
+        if value is not None or name != "headers":
+            lines += _folded(name, "null" if value is None else text.cell(value))
     return "\n".join(lines)
 
 
-def bytes_text(value: bytes | None) -> str:
-    """Return bytes as text if they are UTF-8, else as `0x` and hexadecimal digits; `null` for None."""
-    if value is None:
-        return "null"
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return f"0x{value[:VALUE_CHARS_MAX].hex()}"
-
-
-def _cut(value: str) -> str:
-    if len(value) <= VALUE_CHARS_MAX:
-        return value
-    return f"{value[:VALUE_CHARS_MAX]}... ({len(value):,} characters; --json has all)"
+def _folded(name: str, value: str) -> list[str]:
+    """Return a value in lines that fit, in the middle of a word if there is no other place; a long one is cut."""
+    left = (
+        f"... ({len(value):,} characters; --json has all)" if len(value) > VALUE_CHARS_MAX else ""
+    )
+    head = f"{text.INDENT}{name:8}"
+    return textwrap.wrap(
+        value[:VALUE_CHARS_MAX] + left,
+        text.width(),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        drop_whitespace=False,
+        break_on_hyphens=False,
+    ) or [head.rstrip()]
 
 
 def _intervals(found: DeadLetters) -> str:

@@ -8,15 +8,16 @@ import shlex
 
 import pytest
 
-from support.small_lake import SmallLake
-from tallystick.cli.dead_letters import VALUE_CHARS_MAX, bytes_text
+from support.small_lake import SmallLake, day, days
+from tallystick.cli.dead_letters import _sample
+from tallystick.operations.dead_letters import DeadLetter
 from unit.cli.invoke import LAKE, tally, tally_json, too_wide
 
 
 def test_kinds_are_counted_with_a_sample_and_the_command(lake: SmallLake) -> None:
     output = tally("dead-letters", LAKE).stdout
     assert "6 dead letters among 21 records, in 3 of 4 committed intervals." in output
-    assert "json  -          6          3  2013-01-01 to 2013-01-02" in output
+    assert "json  -          6          3  2013-01-01  2013-01-04" in output
     assert "events[0] offset 2, 2013-01-01 09:00\n  reason  json: not JSON" in output
     assert "  key     null\n  value   {\n" in output
     command = next(line for line in output.splitlines() if "airflow dags trigger" in line)
@@ -60,12 +61,32 @@ def test_one_date_alone_is_refused(lake: SmallLake) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (None, "null"),
-        (b"", ""),
-        ("Zürich".encode(), "Zürich"),
-        (b"\x00\x00\x00\x00\x07\xff", "0x0000000007ff"),
-        (b"\xff" * 1000, "0x" + "ff" * VALUE_CHARS_MAX),
+        (None, ["  value   null"]),
+        (b"", ["  value"]),
+        ("Zürich \x1b[2J".encode(), ["  value   Zürich \\x1b[2J"]),
+        (b"\x00\x00\x00\x00\x07\xff", ["  value   0x0000000007ff"]),
+        (
+            b"x" * 500,
+            [
+                "  value   " + "x" * 90,
+                *["          " + "x" * 90] * 3,
+                "          " + "x" * 40 + "... (500 characters; --json has all)",
+            ],
+        ),
     ],
 )
-def test_bytes_are_shown_as_text_if_they_are_text(value: bytes | None, shown: str) -> None:
-    assert bytes_text(value) == shown
+def test_values_are_shown_as_text_in_lines_that_fit(value: bytes | None, shown: list[str]) -> None:
+    letter = DeadLetter(
+        interval=days(1, 2),
+        topic="t",
+        partition=0,
+        offset=7,
+        at=day(1),
+        key=b"k",
+        value=value,
+        headers=None,
+        reason="json: -",
+    )
+    lines = _sample(letter).splitlines()[3:]
+    assert lines == shown
+    assert max(map(len, lines)) <= 100
