@@ -229,6 +229,7 @@ CASES = {
         "an interval that is all dead letters",
         "the lag where Kafka answers, and an end where it does not",
         "a question to `tally sql` that would run for ever",
+        "a mistake in a DAG file, job, topic, warehouse or declaration, before the first run",
     ),
 }
 
