@@ -175,7 +175,9 @@ def test_brokers_that_refuse_are_named_and_may_answer_later(
     result = check("any")
     assert result.exit_code == 75
     assert address in finding(result, "connection", "FAIL")
-    assert result.stderr == "", "the client's own log is not shown"
+    waiting = "still waiting for Kafka (connection default)"
+    logged = [line for line in result.stderr.splitlines() if not line.startswith(waiting)]
+    assert logged == [], "the client's own log is not shown"
 
 
 def test_records_of_another_format_are_named(broker: TestBroker) -> None:
