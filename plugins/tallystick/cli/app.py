@@ -251,6 +251,7 @@ def dead_letters(
     limit: int = typer.Option(
         1, "--limit", "-n", min=0, help="Number of records to show of each kind and field."
     ),
+    form: Form | None = FormOption,
     as_json: bool = AsJson,
 ) -> None:
     """Show dead letters by kind and field, with samples, and the command that replaces their intervals."""
@@ -258,14 +259,18 @@ def dead_letters(
     from tallystick.cli.errors import bars
     from tallystick.operations.dead_letters import read_dead_letters
 
+    form = forms.chosen(form, as_json=as_json)
     asked = letters.wanted(kind, field, start, end, limit)
     opened = _open(lake)
     with bars() as watch:
         found = read_dead_letters(opened, asked, watch=watch)
-    if as_json:
-        out_json(letters.as_json(found, asked))
-    else:
-        out(letters.as_text(found, asked))
+    forms.write(
+        form,
+        table=lambda: letters.as_text(found, asked),
+        document=lambda: letters.as_json(found, asked),
+        columns=letters.COLUMNS,
+        rows=lambda: letters.as_rows(found),
+    )
 
 
 @app.command()

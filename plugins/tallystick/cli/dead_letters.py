@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import textwrap
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -13,6 +14,7 @@ from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.operations.dead_letters import DeadLetter, DeadLetters, KindOfDeadLetter, Wanted
 
+COLUMNS = ("kind", "field", "count", "intervals", "from", "to", "reason", "key", "value")
 VALUE_CHARS_MAX = 400
 INTERVALS_SHOWN_MAX = 8
 
@@ -135,6 +137,23 @@ def replacing(found: DeadLetters, asked: Wanted) -> tuple[str, ...]:
 
 def _short(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
+
+
+def as_rows(found: DeadLetters) -> Iterator[dict[str, Any]]:
+    """Yield a row per kind and field, with the reason, key and value of its first sample; null without samples."""
+    for one in found.kinds:
+        first = one.samples[0] if one.samples else None
+        yield {
+            "kind": one.kind,
+            "field": one.field,
+            "count": one.count,
+            "intervals": len(one.intervals),
+            "from": keys.instant(min(one.intervals).start),
+            "to": keys.instant(max(one.intervals).end),
+            "reason": first.reason if first else None,
+            "key": first.key if first else None,
+            "value": first.value if first else None,
+        }
 
 
 def as_json(found: DeadLetters, asked: Wanted) -> dict[str, Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import csv
+import io
 import json
+import re
 import shlex
 
 import pytest
@@ -50,6 +53,15 @@ def test_without_dead_letters_no_command_is_shown(lake: SmallLake) -> None:
     )
     assert "airflow" not in output
     assert tally_json("dead-letters", LAKE, "--kind", "type")["command"] == []
+
+
+def test_vertical_and_csv_have_a_row_per_kind(lake: SmallLake) -> None:
+    vertical = tally("dead-letters", LAKE, "--format", "vertical").stdout
+    assert re.search(r"^kind +\| json$", vertical, re.MULTILINE)
+    assert re.search(r"^value +\| \{$", vertical, re.MULTILINE)
+    [row] = csv.DictReader(io.StringIO(tally("dead-letters", LAKE, "-f", "csv").stdout))
+    assert (row["kind"], row["count"], row["from"]) == ("json", "6", "2013-01-01T00:00:00.000Z")
+    assert base64.b64decode(row["value"]) == b"{"
 
 
 def test_one_date_alone_is_refused(lake: SmallLake) -> None:
