@@ -398,6 +398,40 @@ def test_columns_that_changed_are_read_as_one(
     )
 
 
+@pytest.mark.parametrize("rule", ["{}", "truncate(2, {})", "bucket(16, {})"])
+def test_partitions_of_a_renamed_column_still_prune(
+    on_ministack: str, lake_uri: str, rule: str
+) -> None:
+    """The other partitions' files are deleted: a reader that opened one would fail."""
+    table = LakeTable(open_store(lake_uri), partition_by=(rule.format("place"),))
+    rows = [
+        {**FULL, "seen": datetime(2013, 1, day, tzinfo=UTC), "place": place}
+        for day, place in ((1, "JFK"), (2, "LGA"))
+    ]
+    old = [replace(f, columns=()) for f in table.files(rows)]
+    table.commit(old)
+    columns = tuple(replace(c, name="town") if c.name == "place" else c for c in COLUMNS)
+    (renamed,) = [c.id for c in columns if c.name == "town"]
+    table.state = replace(
+        table.state,
+        columns=columns,
+        former_names=(FormerName(id=renamed, name="place"),),
+        partition_by=(rule.format("town"),),
+    )
+    new = {**FULL, "seen": datetime(2013, 1, 3, tzinfo=UTC), "town": "EWR"}
+    del new["place"]
+    more = [replace(f, columns=()) for f in table.files([new])]
+    table.commit(more)
+    table.store.delete([old[1].key])
+    for town, day in (("JFK", 1), ("EWR", 3)):
+        condition = f"town = '{town}'"
+        for found in (
+            by_pyiceberg(table.uri, row_filter=condition),
+            by_duckdb(f"from flights where {condition}", flights=table.uri),
+        ):
+            assert [(r["town"], r["seen"].day) for r in found.to_pylist()] == [(town, day)]
+
+
 def test_live_files_on_s3_are_the_reported_ones(table: LakeTable) -> None:
     files = table.files([FULL, NULLS])
     table.commit(files)
