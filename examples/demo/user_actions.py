@@ -92,14 +92,22 @@ class UserActions:
             runs = self._runs_of("scheduled", len(days))
             self._expect_success(runs)
             state = self._expect_days(*days)
-            for run in runs:
-                log = self._log(str(run["dag_run_id"]), STAGE)
-                self._require(
-                    f" at {self._master}: " in log, f"Spark did not run at {self._master}"
-                )
+            starts = self._spark_starts([str(run["dag_run_id"]) for run in runs])
             report(
-                f"{len(days)} intervals committed, {state.flights:,} flights, {state.dead} dead letters"
+                f"{len(days)} intervals committed, {state.flights:,} flights, {state.dead} dead letters; "
+                f"Spark started {starts} times"
             )
+
+    def _spark_starts(self, runs: Sequence[str]) -> int:
+        """Return how many of the runs started Spark; the others must use the report of one of them."""
+        logs = [self._log(run, STAGE) for run in runs]
+        started = [f" at {self._master}: " in log for log in logs]
+        self._require(any(started), f"Spark did not run at {self._master}")
+        together = all(
+            "uses its report" in log for log, own in zip(logs, started, strict=True) if not own
+        )
+        self._require(together, "a run neither started Spark nor used the report of another run")
+        return sum(started)
 
     def backfill(self) -> None:
         """Run the days before those of the schedule, backwards, two at a time."""
