@@ -13,6 +13,8 @@ from tallystick_devstack.record_fields import BadLineError, Fields, TimeRange, f
 
 BadLines = Literal["refuse", "skip", "send"]
 BAD_LINES: tuple[BadLines, ...] = get_args(BadLines)
+# Clocks and networks make records a little late; this much is a file in another order.
+LATE_MS = 60_000
 _SHOWN = 80
 
 
@@ -20,6 +22,7 @@ _SHOWN = 80
 class LineRecords:
     """The records of lines in their order, and counts of what was met. A bad line has no usable time or key.
 
+    `late`: the lines whose time is more than a minute before that of an earlier line; `latest_by_ms`: by how much.
     `bad_lines`: refuse raises InvalidRequest at a bad line, skip leaves it out, send gives it the time of the line before
     it, `first_ms` if there is none, else the time of sending.
     """
@@ -35,12 +38,15 @@ class LineRecords:
     first_bad: str | None = None
     hint: str | None = None
     one_document: bool = False
+    late: int = 0
+    latest_by_ms: int = 0
     seen: set[str] = field(default_factory=set)
 
     def of(self, lines: Iterable[Line]) -> Iterator[NewRecord]:
         """Yield the record of each line. Raises InvalidRequest at a bad line if `bad_lines` is refuse."""
         read = self.fields.reader(self.allowed)
         last_ms = self.first_ms
+        highest_ms = 0
         for line in lines:
             if not self.records + self.bad:
                 self._look_at_first(line)
@@ -57,6 +63,10 @@ class LineRecords:
                 else:
                     self.first_ms = at_ms if self.first_ms is None else self.first_ms
                     last_ms = at_ms
+                    if at_ms is not None:
+                        self.late += highest_ms - at_ms > LATE_MS
+                        self.latest_by_ms = max(self.latest_by_ms, highest_ms - at_ms)
+                        highest_ms = max(highest_ms, at_ms)
                     self.without_key += self.fields.key is not None and key is None
             self.records += 1
             yield NewRecord(line=line.number, value=line.value, key=key, at_ms=at_ms)
@@ -68,7 +78,7 @@ class LineRecords:
             raise InvalidRequest(
                 f"{self.name}: expected a field {self.fields.key!r} for --key, found no value of it in {good:,} lines. "
                 "Nothing was sent.",
-                hint=f"use a field that the lines have: {', '.join(sorted(self.seen)) or 'they have none'}.",
+                hint=self._fields_hint(),
             )
 
     def refusal(self, *, nothing_sent: bool = False) -> InvalidRequest:
@@ -80,13 +90,18 @@ class LineRecords:
         if self.one_document:
             hint = f"make one line of each object: jq -c '.[]' {self.name}."
         elif not self.records:
-            hint = (
-                self.hint
-                or f"use a field that the lines have: {', '.join(sorted(self.seen)) or 'they have none'}."
-            )
+            hint = self.hint or self._fields_hint()
         more = f" It is one of {self.bad:,} such lines." if self.bad > 1 else ""
         more += " Nothing was sent." if nothing_sent else ""
         return InvalidRequest(f"{self.name}, {self.first_bad}.{more}", hint=hint)
+
+    def _fields_hint(self) -> str:
+        if self.seen:
+            return f"use a field that the lines have: {', '.join(sorted(self.seen))}; a.b is the field b of the object a."
+        return (
+            "make one JSON object of each line first: docs/quickstart/own-topic.md has commands for CSV, and for a JSON "
+            "array."
+        )
 
     def _count_bad(self, line: Line, error: BadLineError) -> None:
         self.bad += 1

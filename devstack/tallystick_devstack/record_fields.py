@@ -174,7 +174,11 @@ def _instant_reader(rule: str, allowed: TimeRange) -> Callable[[str, Any], int]:
             if numbers and at_ms < _YEAR_MS and (hint := _unit_hint(text)):
                 raise BadLineError(f"field {field!r}: {value} is {_moment(at_ms)}", hint)
             return _allowed(field, value, at_ms, allowed)
-        hint = _unit_hint(text) if numbers else None
+        hint = (
+            _unit_hint(text)
+            if numbers
+            else "name the format of the field with --time-format, e.g. '%b %d %Y' for Mar 01 2026."
+        )
         raise BadLineError(f"field {field!r}: {_quoted(value)} {first}", hint)
 
     return read

@@ -186,12 +186,27 @@ def _checked(source: Source, records: LineRecords, limits: _Limits) -> int | Non
     if every.bad and records.bad_lines == "refuse":
         raise every.refusal(nothing_sent=True)
     every.check_key()
+    if every.late:
+        note(_out_of_order(source.name, every))
     if every.one_document and not every.fields.needed:
         note(
             f"{source.name} begins like one JSON document, not like JSON lines: each of its lines becomes a record. To "
             f"make one line of each object: jq -c '.[]' {source.name}"
         )
     return every.first_ms
+
+
+def _out_of_order(name: str, records: LineRecords) -> str:
+    from datetime import timedelta
+
+    by = timedelta(seconds=records.latest_by_ms // 1000)
+    return (
+        f"{name} is not in the order of its times: {records.late:,} of {records.records:,} lines are more than a minute "
+        f"before an earlier line, by up to {by}. A run reads the log up to the first record that is too late for it, so "
+        "such records are in the interval in which they arrive, not in that of their time. Next: if the intervals are to "
+        "have the records of their time, sort the lines first, e.g. "
+        f"jq -sc 'sort_by(.{records.fields.time})[]' {name} > sorted.jsonl, for a topic of its own."
+    )
 
 
 def _advance(

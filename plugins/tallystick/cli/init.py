@@ -153,7 +153,7 @@ def template_of(
     """Return what to write. Raises InvalidRequest if no value is a JSON object, or if `day_of` is no time column."""
     from tallystick.errors import InvalidRequest
     from tallystick.operations.sample.guess import guess
-    from tallystick.operations.sample.template import Template
+    from tallystick.operations.sample.template import Template, fitting_schedule
 
     found = guess(value for sample in samples for value in sample.values())
     if not found.columns:
@@ -163,7 +163,11 @@ def template_of(
             hint="use a topic of JSON objects; other formats need a decoder (docs/how-to/write-a-decoder.md).",
         )
     source = f"topic {topic}" if origin is None else origin.name
-    start, end = _dates(samples)
+    first, end = _dates(samples)
+    now = datetime.now(UTC)
+    schedule, start, runs = (
+        fitting_schedule(first, end) if end is not None else ("@daily", first, (now - first).days)
+    )
     uri, note = _warehouse(name, warehouse)
     return Template(
         name=name,
@@ -178,7 +182,8 @@ def template_of(
         choices=tuple(c.column.name for c in found.columns if c.is_time),
         start=start,
         end=end,
-        runs=max(0, (datetime.now(UTC) - start).days),
+        runs=max(0, runs),
+        schedule=schedule,
         first_party=first_party,
     )
 

@@ -92,5 +92,6 @@ def _columns(pipeline: Pipeline, tables: Mapping[str, RootTable]) -> Iterator[Ch
             yield warning(
                 LAKE,
                 f"table {name}: {listed(table.left)} of the lake is not declared, so it is null in new rows",
-                "declare it again if readers need it, or name it in dropped=[...] of the Table to remove it.",
+                "declare it again if readers need it; if it has another name now, declare that with renamed_from=...; or "
+                "name it in dropped=[...] of the Table to remove it.",
             )

@@ -5,6 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from tallystick.errors import listed
 from tallystick.operations.check.dry_run import DryRun, fields_of
@@ -15,6 +20,8 @@ from tallystick.pipeline import Column, Pipeline
 from tallystick.pipeline.dead_letters import exceeded
 
 RECORDS, TRANSFORM, EVENT_TIME, FIELDS = "records", "transform", "event time", "fields"
+ORDER = "order"
+LATE_MS = 3_600_000
 REASONS_SHOWN = 10
 NAMES_SHOWN = 8
 # As `reasons.named` builds it.
@@ -39,6 +46,7 @@ def record_findings(
     elif run.records:
         rows = ", ".join(f"{name} {count:,}" for name, count in run.rows.items())
         yield ok(TRANSFORM, f"rows by table: {rows}")
+    yield from _order(samples)
     yield from _event_times(run)
 
 
@@ -97,7 +105,10 @@ def _step(pipeline: Pipeline, kind: str, run: DryRun, samples: Sequence[Sample])
         )
     better = fitting(field, given)
     if better is None:
-        return f"No type reads all values of {field} in the sample: decide which records may be dead letters."
+        return (
+            f"No type reads all values of {field} in the sample, because they are of different kinds, e.g. numbers and "
+            "texts: change the producer, or leave the records of one kind to the dead letters."
+        )
     if (better.type, better.parse) == (column.type, column.parse):
         return None
     parse = f', parse="{better.parse}"' if better.parse else ""
@@ -153,6 +164,35 @@ def _grid(run: DryRun) -> list[str]:
         cells = "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True))
         lines.append(f"{cells}{mark}".rstrip())
     return lines
+
+
+def _order(samples: Sequence[Sample]) -> Iterator[Checked]:
+    """Yield a warning if records are much later in their partition than a record with a later timestamp."""
+    records = late = latest_by_ms = 0
+    for sample in samples:
+        if not sample.from_kafka:
+            continue
+        stamps = np.concatenate([_millis(batch) for batch in sample.batches])
+        behind = np.maximum.accumulate(stamps) - stamps
+        records += len(stamps)
+        late += int((behind > LATE_MS).sum())
+        latest_by_ms = max(latest_by_ms, int(behind.max(initial=0)))
+    if late:
+        yield warning(
+            ORDER,
+            f"{late:,} of {records:,} records have a timestamp more than an hour before that of an earlier record of "
+            f"their partition, by up to {timedelta(seconds=latest_by_ms // 1000)}: they are in the interval in which "
+            "they arrived, not in that of their timestamp",
+            "if that is not intended, produce the records in the order of their timestamps, to a new topic; or partition "
+            "the table by a time column, and query by it.",
+        )
+
+
+def _millis(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    stamps: NDArray[np.int64] = (
+        batch.column("timestamp").cast(pa.int64()).to_numpy(zero_copy_only=False)
+    )
+    return stamps
 
 
 def _event_times(run: DryRun) -> Iterator[Checked]:

@@ -10,8 +10,9 @@ from tallystick.pipeline import Pipeline
 
 CHECK = "schedule"
 RUNS_COUNTED_MAX = 10_000
-# A catch-up of more runs is worth a warning if nothing bounds it.
+# A catch-up of more runs is worth a warning: the first number if nothing bounds it, the second with an end_date.
 RUNS_EXPECTED_MAX = 100
+RUNS_BOUNDED_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +39,11 @@ def schedule_finding(dag: DeclaredDag) -> Checked:
         f"DAG {dag.dag_id}: intervals from {dag.first:%Y-%m-%d %H:%M}{until}; unpausing it now starts "
         f"{many} {runs}"
     )
-    if dag.catchup and dag.last is None and dag.due > RUNS_EXPECTED_MAX:
+    bounded = dag.last is not None
+    if dag.catchup and dag.due > (RUNS_BOUNDED_MAX if bounded else RUNS_EXPECTED_MAX):
         return warning(
             CHECK,
-            f"{text}: catchup=True and no end_date",
+            f"{text}: catchup=True{'' if bounded else ' and no end_date'}",
             "set a later start_date or an end_date; use a longer schedule; or set catchup=False and fill the past with a "
             "backfill. Each run starts a Spark job.",
         )

@@ -29,8 +29,10 @@ def evolved_tables(
             log.info("table %s: %s", name, change)
         for left in found.left:
             log.warning(
-                "table %s: column %r is in the lake and not declared: it is null in new rows; dropped=[%r] removes it",
+                "table %s: column %r is in the lake and not declared: it is null in new rows; dropped=[%r] removes it; "
+                "renamed_from=%r gives it another name",
                 name,
+                left,
                 left,
                 left,
             )

@@ -35,6 +35,17 @@ _UNIT_WORDS = frozenset(("s", "ms", "us", "millis", "micros", "sec", "seconds", 
 _MONEY_NAME = re.compile(
     r"(?i)(price|amount|cost|total|fee|balance|revenue|salary|tax|fare|payment)"
 )
+# Days with the month's name, or in an order that only one way of writing has: 03/04/2026 is March or April.
+_DAYS = (
+    "%b %d %Y",
+    "%b %d, %Y",
+    "%B %d, %Y",
+    "%d %b %Y",
+    "%d %B %Y",
+    "%d-%b-%Y",
+    "%Y/%m/%d",
+    "%d.%m.%Y",
+)
 _FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%a, %d %b %Y %H:%M:%S %z", "%a %b %d %H:%M:%S %z %Y")
 _TIMES = ("timestamptz", "timestamp", "date")
 _LONG_MAX = 2**63
@@ -204,6 +215,7 @@ def _candidates(one: _Field) -> Iterable[Column]:
     if any(isinstance(value, str) and not isinstance(value, _NumberText) for value in one.values):
         yield from (Column("f", kind) for kind in ("date", "timestamptz", "timestamp"))
         yield from (Column("f", "timestamptz", parse=rule) for rule in _FORMATS)
+        yield from (Column("f", "date", parse=rule) for rule in _DAYS)
     yield Column("f", "string")
 
 

@@ -9,20 +9,23 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal
 
 from tallystick.operations.sample.guess import Guess, GuessedColumn
 
 WIDTH = 88
 RUNS_EXPECTED_MAX = 100
+Schedule = Literal["@daily", "@monthly", "@yearly"]
+_NOUNS: dict[Schedule, str] = {"@daily": "day", "@monthly": "month", "@yearly": "year"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Template:
     """What the two files contain. `origin`: where the columns come from, for a comment.
 
-    `day_of`: the column whose day partitions the table. `choices`: other columns that could. `end`: the beginning of the
-    last interval, if no record is newer. `runs`: how many daily runs unpausing would start. `first_party`: True if the
-    project contains tallystick's own source, whose imports form a block of their own there.
+    `day_of`: the column whose day partitions the table. `choices`: other columns that could. `end`: the day of the newest
+    record, if the topic seems finished. `runs`: how many runs of `schedule` unpausing would start. `first_party`: True
+    if the project contains tallystick's own source, whose imports form a block of their own there.
     """
 
     name: str
@@ -38,13 +41,14 @@ class Template:
     start: datetime
     end: datetime | None
     runs: int
+    schedule: Schedule
     first_party: bool = False
 
 
 def dag_source(new: Template) -> str:
     """Return the text of the DAG file."""
     lines = [
-        f'"""Replays the topic {new.topic} into the table {new.table}, one commit a day."""',
+        f'"""Replays the topic {new.topic} into the table {new.table}, one commit a {_NOUNS[new.schedule]}."""',
         "",
         "from __future__ import annotations",
         "",
@@ -77,7 +81,7 @@ def dag_source(new: Template) -> str:
         "",
         "dag = replay_dag(",
         "    pipeline,",
-        '    schedule="@daily",',
+        f'    schedule="{new.schedule}",',
         *_dates(new),
         ")",
     ]
@@ -210,11 +214,22 @@ def _second_table(new: Template) -> Iterator[str]:
     )
 
 
+def fitting_schedule(start: datetime, end: datetime) -> tuple[Schedule, datetime, int]:
+    """Return the finest schedule with few runs, the beginning of its interval that contains `start`, and the runs."""
+    months = (end.year - start.year) * 12 + end.month - start.month + 1
+    if (days := (end - start).days + 1) <= RUNS_EXPECTED_MAX:
+        return "@daily", start, days
+    if months <= RUNS_EXPECTED_MAX:
+        return "@monthly", start.replace(day=1), months
+    return "@yearly", start.replace(month=1, day=1), end.year - start.year + 1
+
+
 def _dates(new: Template) -> Iterator[str]:
     yield f"    start_date={_instant(new.start)},"
     if new.end is not None:
         yield from _comment(
-            "The day of the newest record in the sample. Remove end_date when records arrive again.",
+            f"The day of the newest record in the sample: unpausing starts {new.runs} "
+            f"run{'s' if new.runs > 1 else ''}. Remove end_date when records arrive again.",
             "    ",
         )
         yield f"    end_date={_instant(new.end)},"
