@@ -378,7 +378,7 @@ def test_a_key_that_no_line_has_is_refused_with_the_fields_that_there_are(local:
     assert result.exit_code == 77
     error = " ".join(result.stderr.split())
     assert "found no value of it in 2 lines. Nothing was sent." in error
-    assert "use a field that the lines have: user." in error
+    assert "use a field that the lines have: user; a.b is the field b of the object a." in error
     assert local.values("keyless") == []
 
 
