@@ -83,10 +83,10 @@ def test_a_missing_topic_is_named(planner: LogPlanner, broker: TestBroker) -> No
 def test_a_misspelt_topic_is_answered_with_similar_names(
     planner: LogPlanner, broker: TestBroker
 ) -> None:
-    broker.topic(name="wikiticker")
-    with pytest.raises(IdentityChanged, match="topic 'wikitickr' does not exist") as missing:
-        planner.describe(["wikitickr"])
-    assert missing.value.hint.startswith("did you mean 'wikiticker'? Otherwise check the topic's")
+    broker.topic(name="departures")
+    with pytest.raises(IdentityChanged, match="topic 'departurs' does not exist") as missing:
+        planner.describe(["departurs"])
+    assert missing.value.hint.startswith("did you mean 'departures'? Otherwise check the topic's")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ to the explorer. At the end, after the faults and one last publisher, the receiv
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -104,6 +105,9 @@ class PublishingSchedule(Schedule):
         self.recreations, self.deploys = 0, True
         self.clears = self.rng.choice([1, 2, 4])
         self.living: list[greenlet.greenlet] = []
+
+    def _share_attempts(self, rng: random.Random) -> None:
+        """Share none: who staged a report makes no difference to an output, and these runs must meet each other."""
 
     def _spawn(self, number: int) -> Run:
         run = super()._spawn(number)
