@@ -16,6 +16,7 @@ _ERRORS = "tallystick.airflow.outcome"
 _SOURCES = "::group::Log message source details"
 # Warnings that each run on the embedded stack has: of Airflow's own code, and of a password that stays on this machine.
 _FOLDED = frozenset({"py.warnings", "kafka.net.sasl.plain"})
+_PRINTED = frozenset({"task.stdout", "task.stderr"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,14 +239,16 @@ def log_lines(events: Iterable[Mapping[str, Any] | str]) -> Sequence[LogLine]:
             continue
         if text.startswith("::group::"):
             in_group = True
-        folded = in_group or str(content.get("logger", "")) in _FOLDED
+        logger = str(content.get("logger", ""))
+        # What a task prints arrives by another way than what it logs: it can be in a group that begins after it.
+        folded = (in_group and logger not in _PRINTED) or logger in _FOLDED
         if text.startswith("::endgroup::"):
             in_group = False
         found.append(
             LogLine(
                 at=str(content.get("timestamp") or ""),
                 level=level,
-                logger=str(content.get("logger", "")),
+                logger=logger,
                 text=text,
                 detail=tuple(_traceback(content.get("error_detail") or ())),
                 folded=folded,

@@ -76,10 +76,6 @@ def logs(
             found = task_logs.read_run(api, dag, run_id, task=task)
             _print_new(api, found, printed, everything=everything)
             if found.ended:
-                # Airflow ends a task before it has written the last lines that the task printed.
-                time.sleep(_FOLLOW_S)
-                found = task_logs.read_run(api, dag, run_id, task=task)
-                _print_new(api, found, printed, everything=everything)
                 out("\n".join(("", _head(found), *_errors(found))))
 
 

@@ -284,3 +284,18 @@ def test_a_mapped_task_is_named_with_its_index(airflow: FakeAirflow) -> None:
 def test_a_group_ends_even_if_its_last_line_is_the_last() -> None:
     found = log_lines([event("::group::a"), event("in"), event("::endgroup::"), event("out")])
     assert [line.folded for line in found] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("logger", "folded"), [("task.stdout", False), ("task.stderr", False), ("task", True)]
+)
+def test_what_a_task_prints_is_shown_also_if_it_arrives_in_a_group(
+    logger: str, folded: bool
+) -> None:
+    """Airflow reads a task's output and its log by two ways, so that lines of both can be in any order."""
+    events = [
+        {"event": "::group::Post Execute", "logger": "task"},
+        {"event": "counting rows", "logger": logger},
+        {"event": "::endgroup::", "logger": "task"},
+    ]
+    assert log_lines(events)[1].folded is folded
