@@ -54,6 +54,11 @@ def test_every_object_of_a_lake_lies_below_one_of_the_prefixes() -> None:
     assert [key for key in others if not key.startswith(keys.LAKE_PREFIXES)] == []
 
 
+def test_each_prefix_of_the_keys_counts_except_those_of_scratch_objects() -> None:
+    found = {value for name, value in vars(keys).items() if name.endswith("_PREFIX")}
+    assert found - {keys.PROBE_PREFIX, keys.ROOM_PREFIX} == set(keys.LAKE_PREFIXES)
+
+
 def test_a_root_that_disappears_after_it_was_read_is_gone() -> None:
     small = SmallLake()
     small.run(days(1, 2))

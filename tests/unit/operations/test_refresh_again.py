@@ -93,11 +93,12 @@ def test_a_refresh_that_can_replace_nothing_withdraws_its_grants_and_names_an_al
     assert granted(small) == []
 
 
-def test_a_grant_that_was_never_committed_is_withdrawn_by_a_refresh_of_its_run() -> None:
+@pytest.mark.parametrize("mode", ["refresh", "dead_letters"])
+def test_a_grant_that_was_never_committed_is_withdrawn_by_a_refresh_of_its_run(mode: str) -> None:
     """A refresh fills no gap, and a grant that it leaves would keep others from filling it."""
     small = SmallLake()
     small.plan(days(1, 2), run=RUN)
-    planned = small.plan(days(1, 2), run=RUN, clear=1, mode="refresh")
+    planned = small.plan(days(1, 2), run=RUN, clear=1, mode=mode)
     assert (planned.intervals, [i for i, _ in planned.cancelled]) == ((), [days(1, 2)])
     later = small.plan(days(1, 2), run="other")
     assert [p.interval for p in later.intervals] == [days(1, 2)]

@@ -156,6 +156,8 @@ class PlanAttempt:
             grant = offered.get(interval)
             if grant is None or len(chosen) == GRANTS_MAX:
                 return False  # another run holds it, or the next run gets it
+            if grant.before is None or grant.before.committed is None:
+                return False  # the run's own earlier grant of a gap: a selection fills none
             try:
                 self._can_be_read_again(grant, topics, origins)
             except OutsideRetention as error:
