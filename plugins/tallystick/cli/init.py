@@ -300,10 +300,9 @@ def text(answer: Initialized) -> str:
     new = answer.template
     dag, job = (shown_path(file) for file in answer.files)
     decide = sum(any(n.startswith("decide") for n in c.notes) for c in new.guess.columns)
-    left = f"; {many(len(new.guess.left_out), 'field')} left out" if new.guess.left_out else ""
     parts = [
         paragraph(
-            f"Wrote {dag} and {job}: {many(len(new.guess.columns), 'column')} from {new.origin}{left}."
+            f"Wrote {dag} and {job}: {many(len(new.guess.columns), 'column')} from {new.origin}."
         ),
         "\n".join(
             check.text(one)
@@ -344,7 +343,7 @@ def form(answer: Initialized) -> dict[str, Any]:
         "columns": [
             {
                 "name": one.column.name,
-                "type": one.column.type,
+                "type": one.column.text,
                 "required": one.column.required,
                 "field": one.column.field,
                 "parse": one.column.parse,
@@ -352,6 +351,5 @@ def form(answer: Initialized) -> dict[str, Any]:
             }
             for one in new.guess.columns
         ],
-        "left_out": [{"field": name, "why": why} for name, why in new.guess.left_out],
         "check": check.form(answer.files[0], answer.findings),
     }

@@ -217,7 +217,10 @@ def tables(answer: LakeTables) -> Form:
                 "files": table.files,
                 "bytes": table.size_bytes,
                 "partition_by": list(table.partition_by),
-                "columns": [c.to_json() for c in table.columns],
+                "columns": [
+                    {"id": c.id, "name": c.name, "type": c.text, "required": c.required}
+                    for c in table.columns
+                ],
             }
             for table in answer.tables
         ],

@@ -16,6 +16,8 @@ from tallystick.cli.errors import busy, note, out
 from tallystick.cli.forms import Form
 from tallystick.cli.waiting import LIMIT_S, ServerCalls, notice_s
 from tallystick.errors import InvalidRequest, TallystickError, listed
+from tallystick.format.columns import TableColumn
+from tallystick.format.types import LIST, MAP, STRUCT, fixed_bytes
 from tallystick.lake import Lake
 from tallystick.operations.status import LakeTables, TableStatus, read_tables
 
@@ -168,10 +170,21 @@ def _nothing_to_read() -> duckdb.DuckDBPyConnection:
 
 
 def _empty_view(table: TableStatus) -> str:
-    columns = ", ".join(
-        f'CAST(NULL AS {_TYPES.get(c.type, c.type)}) AS "{c.name}"' for c in table.columns
-    )
+    columns = ", ".join(f'CAST(NULL AS {_type(c)}) AS "{c.name}"' for c in table.columns)
     return f'CREATE VIEW "{table.name}" AS SELECT {columns} WHERE false'
+
+
+def _type(column: TableColumn) -> str:
+    """Return DuckDB's type of a column."""
+    parts = [_type(f) for f in column.fields]
+    if column.type == STRUCT:
+        named = (f'"{f.name}" {kind}' for f, kind in zip(column.fields, parts, strict=True))
+        return f"STRUCT({', '.join(named)})"
+    if column.type == LIST:
+        return f"{parts[0]}[]"
+    if column.type == MAP:
+        return f"MAP({', '.join(parts)})"
+    return "BLOB" if fixed_bytes(column.type) else _TYPES.get(column.type, column.type)
 
 
 def _chunks(result: duckdb.DuckDBPyConnection, limit: _Limit) -> Iterator[list[tuple[Any, ...]]]:

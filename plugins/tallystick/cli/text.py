@@ -201,7 +201,7 @@ def tables(answer: LakeTables) -> str:
 def _table(table: TableStatus) -> str:
     by = f", by {', '.join(table.partition_by)}" if table.partition_by else ""
     rows = f"{many(table.rows, 'row')} in {many(table.files, 'file')}, {size(table.size_bytes)}{by}"
-    columns = ", ".join(f"{c.name} {c.type}{'' if c.required else '?'}" for c in table.columns)
+    columns = ", ".join(f"{c.name} {c.text}{'' if c.required else '?'}" for c in table.columns)
     return "\n".join(
         (
             f"{table.name}   {rows}",

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Table
-from tallystick.tables.schema import arrow_type
+from tallystick.tables.schema import arrow_schema
 
 WAITING_ROWS_MAX = 100_000
 WAITING_BYTES_MAX = 64 << 20
@@ -26,9 +26,7 @@ PARTIALS_BYTES_MAX = 1 << 30
 
 def schema_of(table: Table) -> pa.Schema:
     """Return the declared columns of an aggregating table as an Arrow schema."""
-    return pa.schema(
-        [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in table.columns]
-    )
+    return arrow_schema(table.columns)
 
 
 def combined(table: Table, partials: Iterable[pa.Table]) -> pa.Table:
@@ -45,7 +43,7 @@ def combined(table: Table, partials: Iterable[pa.Table]) -> pa.Table:
     measures = [(private[name], how) for name, how in table.combine.items()]
     grouped = prepared.group_by(keys, use_threads=False).aggregate(measures)
     columns = [
-        grouped.column(private[f.name])
+        grouped.column(private[f.name]).cast(f.type)
         if f.name in table.keys
         else _narrowed(grouped.column(f"{private[f.name]}_{table.combine[f.name]}"), f, table)
         for f in schema
@@ -63,6 +61,8 @@ def _prepared(values: pa.ChunkedArray, how: str | None) -> pa.ChunkedArray:
 
 def key_values(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a key's column prepared for grouping: Arrow groups by bytes, so equal numbers must have equal bytes."""
+    if isinstance(values.type, pa.ExtensionType | pa.UuidType):
+        return values.cast(values.type.storage_type)  # Arrow groups no extension type
     if not pa.types.is_floating(values.type):
         return values
     # Adding +0.0 turns -0.0 into 0.0 (IEEE 754, 6.3).

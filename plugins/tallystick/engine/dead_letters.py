@@ -13,11 +13,9 @@ from tallystick.engine.decode.decoder import REASON_CHARS_MAX, Decoded, shorten
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.records import lineage
 from tallystick.pipeline import DEAD_LETTER_COLUMNS
-from tallystick.tables.schema import arrow_type
+from tallystick.tables.schema import arrow_schema
 
-SCHEMA = pa.schema(
-    [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in DEAD_LETTER_COLUMNS]
-)
+SCHEMA = arrow_schema(DEAD_LETTER_COLUMNS)
 
 
 def dead_letters_of(split: InputSplit, batch: pa.RecordBatch, decoded: Decoded) -> pa.Table:

@@ -34,7 +34,7 @@ from tallystick.format import keys
 from tallystick.format.codec import StoredObject, StoredValue
 from tallystick.pipeline import DEAD_LETTERS, LINEAGE, Pipeline
 from tallystick.store import Store
-from tallystick.tables.schema import arrow_type
+from tallystick.tables.schema import arrow_schema
 
 # A reader holds a whole file in memory.
 FILE_BYTES = 64 << 20
@@ -139,9 +139,8 @@ def records_schema(pipeline: Pipeline, topic: str) -> pa.Schema:
     If the pipeline has a lookback, the last column is the log time.
     """
     columns = (*pipeline.decode_of(topic).columns, *LINEAGE)
-    declared = [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in columns]
     clock = [pa.field(LOG_TIME, LOG_TIME_TYPE)] if pipeline.lookback is not None else []
-    return pa.schema([*declared, pa.field(KEY, pa.binary()), *clock])
+    return pa.schema([*arrow_schema(columns), pa.field(KEY, pa.binary()), *clock])
 
 
 def land_split(

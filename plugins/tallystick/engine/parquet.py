@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tallystick.engine.conform import conformed, entries_of
 from tallystick.engine.room import ReportRoom
 from tallystick.engine.spill import TableSpill
 from tallystick.engine.upload import Upload
@@ -113,7 +114,7 @@ class TableWriter:
         Raises InvalidPipeline as soon as the rows have more partition values than a report has room for files.
         """
         ordered = pa.Table.from_arrays(
-            [rows.column(f.name) for f in self._schema], schema=self._schema
+            [_planned(rows.column(f.name), f) for f in self._schema], schema=self._schema
         )
         if self._spill is not None:
             self._expect(partitions_in(ordered, self._partition_by, self._table.columns))
@@ -240,6 +241,14 @@ class TableWriter:
         del self._open[partition]
 
 
+def _planned(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """Return a column in its planned type: the lake can have the fields of a struct in another order, or optional."""
+    if values.type == field.type:
+        return values
+    chunks = [conformed(chunk, field.type, f"column {field.name!r}") for chunk in values.chunks]
+    return pa.chunked_array(chunks, field.type)
+
+
 def spans_of(rows: pa.Table) -> list[tuple[tuple[str, int], int, int]]:
     """Return each topic-partition of rows with lineage, with its smallest and largest offset."""
     grouped = rows.group_by(["_topic", "_kafka_partition"], use_threads=False)
@@ -289,10 +298,31 @@ def parquet_writer(sink: pa.NativeFile, sample: pa.Table) -> pq.ParquetWriter:
 
 def _repeating(sample: pa.Table) -> list[str]:
     """Return the columns whose first rows repeat values: only these get a dictionary, which does not help the others."""
-    head = sample.slice(0, SAMPLE_ROWS)
+    head = sample.slice(0, SAMPLE_ROWS).combine_chunks()
+    leaves = (leaf for f in head.schema for leaf in _leaves(f.name, head.column(f.name)))
     return [
-        f.name
-        for f in head.schema
-        if not pa.types.is_boolean(f.type)
-        and pc.count_distinct(head.column(f.name)).as_py() * 4 <= head.num_rows
+        path
+        for path, values in leaves
+        if not pa.types.is_boolean(values.type)
+        and pc.count_distinct(values).as_py() * 4 <= len(values)
     ]
+
+
+def _leaves(
+    path: str, values: pa.Array | pa.ChunkedArray
+) -> Iterator[tuple[str, pa.Array | pa.ChunkedArray]]:
+    """Yield the primitive columns of a column, by their paths (Parquet format, Nested Types)."""
+    kind = values.type
+    if pa.types.is_struct(kind):
+        for number, child in enumerate(values.flatten()):
+            yield from _leaves(f"{path}.{kind.field(number).name}", child)
+    elif pa.types.is_map(kind):
+        yield from _leaves(f"{path}.key_value", entries_of(_whole(values)))
+    elif pa.types.is_list(kind):
+        yield from _leaves(f"{path}.list.element", _whole(values).flatten())
+    else:
+        yield path, values.cast(kind.storage_type) if kind == pa.uuid() else values
+
+
+def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

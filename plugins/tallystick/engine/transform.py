@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.engine.clock import LOG_TIME
+from tallystick.engine.conform import as_declared, check_type, mismatch
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.records import KEY
 from tallystick.errors import InvalidPipeline, TallystickError, listed
 from tallystick.pipeline import LINEAGE, Pipeline, Table
-from tallystick.tables.calendar import ONLY_THESE, outside_calendar
-from tallystick.tables.schema import arrow_type, type_name
+from tallystick.tables.schema import arrow_schema, type_name
 
 log = logging.getLogger(__name__)
 Transform = Callable[[pa.Table], Any]
@@ -98,17 +98,17 @@ def named_outputs(
     Raises InvalidPipeline if it is not.
     """
     if not isinstance(outcome, Mapping):
-        raise _mismatch(
+        raise mismatch(
             f"{where}: expected a dict of tables by name from the transform, found {type(outcome).__name__}"
         )
     if outcome.keys() != declared.keys():
-        raise _mismatch(
+        raise mismatch(
             f"{where}: expected the declared tables {listed(sorted(declared))} from the transform, found "
             f"{listed(sorted(map(str, outcome)))}"
         )
     for name, table in outcome.items():
         if not isinstance(table, kinds):
-            raise _mismatch(
+            raise mismatch(
                 f"{where}, table {name!r}: expected {kind}, found {type(table).__name__}"
             )
     return outcome
@@ -116,9 +116,7 @@ def named_outputs(
 
 def written_schema(table: Table) -> pa.Schema:
     """Return the Arrow schema of the columns that a job returns for a table."""
-    return pa.schema(
-        [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in table.written]
-    )
+    return arrow_schema(table.written)
 
 
 def check_shape(table: Table, found: pa.Schema, where: str) -> None:
@@ -126,96 +124,29 @@ def check_shape(table: Table, found: pa.Schema, where: str) -> None:
     schema = written_schema(table)
     _check_names(found.names, schema, table, where)
     for field in schema:
-        _check_type(found.field(field.name).type, field, where)
+        check_type(found.field(field.name).type, field.type, f"{where}, column {field.name!r}")
 
 
 def fitted(table: Table, rows: pa.Table, where: str) -> pa.Table:
     """Return rows with the table's columns in the declared order and types; raises InvalidPipeline if they do not fit."""
     schema = written_schema(table)
     _check_names(rows.column_names, schema, table, where)
-    columns = []
-    for field in schema:
-        values = _as_declared(rows.column(field.name), field, where)
-        if not field.nullable and values.null_count:
-            raise _mismatch(
-                f"{where}, required column {field.name!r}: expected no nulls, found {values.null_count}"
-            )
-        if (outside := outside_calendar(values)) is not None:
-            raise InvalidPipeline(
-                f"{where}, column {field.name!r}: {outside} {ONLY_THESE}, the only ones that all readers of a table "
-                "accept.",
-                hint="correct the unit if it is wrong. If the value is a sentinel for 'no time', return null (with "
-                "required=False) or omit the row. Then deploy the job and clear `plan`.",
-            )
-        columns.append(values)
+    columns = [as_declared(rows.column(f.name), f, where) for f in schema]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _check_names(found: list[str], schema: pa.Schema, table: Table, where: str) -> None:
     if len(set(found)) != len(found):
-        raise _mismatch(f"{where}: expected unique column names, found {listed(sorted(found))}")
+        raise mismatch(f"{where}: expected unique column names, found {listed(sorted(found))}")
     missing = [n for n in schema.names if n not in found]
     ignored = {KEY, LOG_TIME, *(_LINEAGE_NAMES if table.aggregates else ())}
     extra = [n for n in found if n not in schema.names and n not in ignored]
     if missing:
-        raise _mismatch(
+        raise mismatch(
             f"{where}: expected column {missing[0]!r} of type {type_name(schema.field(missing[0]).type)}, found none"
         )
     if extra:
-        raise _mismatch(f"{where}: expected only declared columns, found {extra[0]!r}")
-
-
-def _as_declared(values: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedArray:
-    _check_type(values.type, field, where)
-    if values.type == field.type:
-        return values
-    try:
-        return values.cast(field.type)
-    except pa.ArrowInvalid as error:
-        # The type is allowed, but a value does not fit: seconds that microseconds cannot hold.
-        raise _mismatch(f"{where}, column {field.name!r}: {error}") from error
-
-
-def _check_type(found: pa.DataType, field: pa.Field, where: str) -> None:
-    if not fits(found, field.type):
-        raise _mismatch(
-            f"{where}, column {field.name!r}: expected {type_name(field.type)}, found {type_name(found)}"
-        )
-
-
-def fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return True if a column of the type `found` is allowed where `wanted` is declared."""
-    return bool(found == wanted) or _lossless(found, wanted)
-
-
-def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return True if each value of the type `found` has the same value in the type `wanted`."""
-    kinds = pa.types
-    if kinds.is_dictionary(found):
-        return found.value_type == wanted or _lossless(found.value_type, wanted)
-    if kinds.is_null(found):
-        return True
-    if kinds.is_string(wanted):
-        return bool(kinds.is_large_string(found) or kinds.is_string_view(found))
-    if kinds.is_binary(wanted):
-        return bool(
-            kinds.is_large_binary(found)
-            or kinds.is_binary_view(found)
-            or kinds.is_fixed_size_binary(found)
-        )
-    if kinds.is_timestamp(wanted) and kinds.is_timestamp(found):
-        return bool((found.tz is None) == (wanted.tz is None) and found.unit in ("s", "ms", "us"))
-    if kinds.is_signed_integer(wanted) and kinds.is_integer(found):
-        narrower = found.bit_width < wanted.bit_width
-        return bool(narrower)
-    if kinds.is_float64(wanted):
-        return bool(kinds.is_float32(found) or kinds.is_float16(found))
-    if kinds.is_float32(wanted):
-        return bool(kinds.is_float16(found))
-    if kinds.is_decimal(wanted) and kinds.is_decimal(found):
-        whole = wanted.precision - wanted.scale >= found.precision - found.scale
-        return bool(whole and wanted.scale >= found.scale)
-    return False
+        raise mismatch(f"{where}: expected only declared columns, found {extra[0]!r}")
 
 
 def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
@@ -224,7 +155,7 @@ def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
         if rows.num_rows and pc.unique(rows.column(name)).to_pylist() != [
             records.column(name)[0].as_py()
         ]:
-            raise _mismatch(
+            raise mismatch(
                 f"{where}, column {name!r}: expected the records' own value, found another"
             )
     given, taken = _numbers(records, "_offset"), _numbers(rows, "_offset")
@@ -232,14 +163,14 @@ def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
     places = np.minimum(np.searchsorted(given, taken), len(given) - 1)
     unknown = np.flatnonzero(given[places] != taken)
     if unknown.size:
-        raise _mismatch(
+        raise mismatch(
             f"{where}, column '_offset': expected the offset of a record of this batch, found {taken[unknown[0]]}"
         )
     changed = np.flatnonzero(
         _numbers(records, "_timestamp")[places] != _numbers(rows, "_timestamp")
     )
     if changed.size:
-        raise _mismatch(
+        raise mismatch(
             f"{where}, column '_timestamp': expected that of the record at offset {taken[changed[0]]}, found another"
         )
 
@@ -247,10 +178,3 @@ def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
 def _numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.int64]]:
     numbers: np.ndarray[Any, np.dtype[np.int64]] = table.column(name).cast(pa.int64()).to_numpy()
     return numbers
-
-
-def _mismatch(message: str) -> InvalidPipeline:
-    return InvalidPipeline(
-        f"{message}.",
-        hint="correct the transform or the pipeline's declaration, deploy both and clear `plan`.",
-    )

@@ -256,18 +256,27 @@ def _built(cls: type[StoredValue], values: dict[str, Any]) -> StoredValue:
 
 
 def _object_coder(cls: type[StoredValue]) -> _Coder:
-    inner = _fields_of(cls)
-    names = {name for name, _ in inner}
-    plain = [name for name, coder in inner if coder.plain]
-    others = [(name, coder.write) for name, coder in inner if not coder.plain]
+    # On first use: a class can have fields of its own type.
+    @cache
+    def fields_of() -> tuple[list[tuple[str, _Coder]], set[str]]:
+        inner = _fields_of(cls)
+        return inner, {name for name, _ in inner}
+
+    @cache
+    def writers() -> tuple[list[str], list[tuple[str, _Convert]]]:
+        inner, _ = fields_of()
+        plain = [name for name, coder in inner if coder.plain]
+        return plain, [(name, coder.write) for name, coder in inner if not coder.plain]
 
     def write(value: Any) -> dict[str, Any]:
+        plain, others = writers()
         out = {name: getattr(value, name) for name in plain}
         for name, convert in others:
             out[name] = convert(getattr(value, name))
         return out
 
     def read(value: Any) -> StoredValue:
+        inner, names = fields_of()
         if type(value) is not dict:
             raise _RefusedError(f"expected an object, found {kind_of(value)}")
         if value.keys() != names:

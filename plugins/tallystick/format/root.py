@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from tallystick.format import keys
 from tallystick.format.codec import StoredObject, StoredValue
-from tallystick.format.columns import FormerName, TableColumn, check_columns
+from tallystick.format.columns import FormerName, TableColumn, check_columns, with_parts
 from tallystick.format.outputs import check_target
 from tallystick.format.page import PageRef
 from tallystick.format.partition_rules import PartitionField
@@ -20,9 +20,9 @@ from tallystick.format.plan import check_topic_identity
 class RootTable(StoredValue):
     """A table: uuid, Iceberg metadata (None: not written yet), columns, and partitioning.
 
-    `columns` are those of the table now, `dropped` those that it had; together they have every id that was ever given.
-    `former_names` are the names that columns had before they were renamed. `partition_by` are the rules for new files,
-    `partition_fields` the fields of these and of all earlier rules.
+    `columns` are those of the table now, `dropped` those that it had, also parts of columns; together they have every id
+    that was ever given. `former_names` are the names that columns had before they were renamed. `partition_by` are the
+    rules for new files, `partition_fields` the fields of these and of all earlier rules.
     """
 
     uuid: str
@@ -36,7 +36,7 @@ class RootTable(StoredValue):
     def __post_init__(self) -> None:
         keys.check_uuid(self.uuid)
         check_columns(self.columns)
-        ids = [c.id for c in (*self.columns, *self.dropped)]
+        ids = [c.id for c in with_parts((*self.columns, *self.dropped))]
         if len(set(ids)) != len(ids):
             raise ValueError(f"expected unique column ids, also of dropped columns, found {ids}")
 

@@ -70,7 +70,9 @@ def changes(publication: Publication, identity: Sequence[str]) -> Generator[Chan
 def _first(rows: Occurrences) -> Iterator[Change]:
     """Yield each row of a generation that replaces nothing."""
     for row_range in rows.row_ranges():
-        for at, row in enumerate(row_range.batch.to_pylist(), start=row_range.first):
+        for at, row in enumerate(
+            row_range.batch.to_pylist(maps_as_pydicts="strict"), start=row_range.first
+        ):
             yield _change(row_range, at, row, at, "row")
 
 
@@ -81,7 +83,9 @@ def _picked(
     if not found:
         return
     numbers = sorted(found)
-    rows = row_range.batch.take([n - row_range.first for n in numbers]).to_pylist()
+    rows = row_range.batch.take([n - row_range.first for n in numbers]).to_pylist(
+        maps_as_pydicts="strict"
+    )
     yield from zip(numbers, rows, strict=True)
 
 
@@ -127,7 +131,9 @@ def _digests(rows: Occurrences) -> Iterator[tuple[bytes, bytes]]:
         named: Iterator[tuple[Key, int]] = zip(
             row_range.identities, row_range.occurrences, strict=True
         )
-        for (key, occurrence), row in zip(named, row_range.batch.to_pylist(), strict=True):
+        for (key, occurrence), row in zip(
+            named, row_range.batch.to_pylist(maps_as_pydicts="strict"), strict=True
+        ):
             content = hashlib.blake2b(encoded(row), digest_size=16).digest()
             yield digest(key, occurrence), content
 

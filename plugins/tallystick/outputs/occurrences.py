@@ -90,7 +90,10 @@ def _identities(batch: pa.RecordBatch, names: Sequence[str]) -> list[Key]:
     # If a file lacks a column, it is null in its rows: a file of an earlier generation may be older than the column.
     nulls = [None] * len(batch)
     columns = [
-        batch.column(name).to_pylist() if name in batch.schema.names else nulls for name in names
+        batch.column(name).to_pylist(maps_as_pydicts="strict")
+        if name in batch.schema.names
+        else nulls
+        for name in names
     ]
     return list(zip(*columns, strict=True)) if columns else [()] * len(batch)
 

@@ -131,7 +131,7 @@ class Pipeline:
         set_(self, "outputs", several(self.outputs, f"pipeline {self.name}: outputs"))
         check_outputs(self.planned_outputs, self.written_columns().keys())
         check_targets(self.outputs)
-        check_lookback(self.lookback, self.written_columns().keys())
+        check_lookback(self.lookback, self.written_columns())
         check_limit(self.max_dead_letters, f"pipeline {self.name}: max_dead_letters")
 
     @property

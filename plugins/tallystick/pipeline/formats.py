@@ -52,11 +52,13 @@ class Json:
     """The JSON format: values are JSON objects (RFC 8259, UTF-8). Values that do not fit the columns are dead letters.
 
     `tombstones`: a null value is a dead letter (`dead`), or a row whose columns are all null (`keep`; then every column
-    must be optional).
+    must be optional). `other_fields`: the name of a string column that gets the top-level fields that no other column
+    reads, as the text of a JSON object; None: they are ignored.
     """
 
     columns: Sequence[Column]
     tombstones: Literal["dead", "keep"] = "dead"
+    other_fields: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", decoded(self.columns, "decode"))
@@ -71,19 +73,33 @@ class Json:
                 "declare all columns required=False, or use 'dead'.",
             )
 
+        if self.other_fields is not None and not any(
+            (c.name, c.type, c.source, c.parse) == (self.other_fields, "string", None, None)
+            for c in self.columns
+        ):
+            raise refuse(
+                f"other_fields: expected the name of a string column without source and parse, found "
+                f"{self.other_fields!r}.",
+                f'add Column("{self.other_fields}", "string") to the columns.',
+            )
+
     @property
     def format(self) -> Format:
         """The same format in the form that a plan contains."""
-        return Format(JSON, self.columns, {"tombstones": self.tombstones})
+        options: dict[str, Any] = {"tombstones": self.tombstones}
+        if self.other_fields is not None:
+            options["other_fields"] = self.other_fields
+        return Format(JSON, self.columns, options)
 
     @classmethod
     def of(cls, declared: Format) -> Json:
         """Return a `json` format with its options checked; raises InvalidPipeline."""
         options = dict(declared.options)
         tombstones = options.pop("tombstones", "dead")
+        other_fields = options.pop("other_fields", None)
         if options:
             raise refuse(
                 f"format json: expected no other options, found {sorted(options)[0]!r}.",
                 "remove it, or use Json(...).",
             )
-        return cls(declared.columns, tombstones)
+        return cls(declared.columns, tombstones, other_fields)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, get_args
 
 from tallystick.errors import listed
 from tallystick.format.codec import StoredValue
-from tallystick.pipeline.columns import refuse, several
+from tallystick.pipeline.columns import Column, refuse, several
 from tallystick.pipeline.tables import DEAD_LETTERS
 
 Uncommitted = Literal["kafka", "stale"]
@@ -56,12 +56,20 @@ class Lookback(StoredValue):
             )
 
 
-def check_lookback(lookback: Lookback | None, tables: Collection[str]) -> None:
-    """Refuse a table that is not declared, and `dead_letters`; raises InvalidPipeline."""
+def check_lookback(lookback: Lookback | None, tables: Mapping[str, Sequence[Column]]) -> None:
+    """Refuse a table that is not declared, one with nested columns, and `dead_letters`; raises InvalidPipeline."""
     known = [name for name in tables if name != DEAD_LETTERS]
     for name in lookback.tables if lookback is not None else ():
         if name not in known:
             raise refuse(
                 f"lookback: expected a table of the pipeline, found {name!r}.",
                 f"use one of {listed(sorted(known))}.",
+            )
+        # Files of earlier columns are cast column by column, which does not find the parts of a nested one by their ids.
+        other = next((c for c in tables[name] if c.fields or c.type == "uuid"), None)
+        if other is not None:
+            raise refuse(
+                f"lookback: expected a table without nested and uuid columns, found {name!r} with {other.name!r} of type "
+                f"{other.text}.",
+                "declare another table for the lookback, with flat columns of what the job needs of earlier rows.",
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -20,7 +21,7 @@ _APPLIES: dict[str, tuple[str, ...]] = {
     "identity": ("string", "int", "long", "date"),
     **dict.fromkeys(("year", "month", "day"), ("timestamptz", "timestamp", "date")),
     "hour": ("timestamptz", "timestamp"),
-    "bucket": (*_NUMBERS, "string", "binary", "date", "timestamp", "timestamptz"),
+    "bucket": (*_NUMBERS, "string", "binary", "date", "timestamp", "timestamptz", "uuid", "fixed"),
     "truncate": (*_NUMBERS, "string", "binary"),
 }
 Combine = Literal["sum", "min", "max"]
@@ -88,6 +89,13 @@ class Table(StoredValue):
                 f"table {self.name}: expected each key once, found {listed(self.keys)}.",
                 "name each key once.",
             )
+        nested = {c.name: c.text for c in self.columns if c.fields}
+        if both := next((n for n in (*self.keys, *self.combine) if n in nested), None):
+            raise refuse(
+                f"table {self.name}: expected keys and combine of primitive types, found {both!r} of type "
+                f"{nested[both]}.",
+                "use a column of one of its parts, e.g. with source= the path to it.",
+            )
         if not self.combine:
             return
         wanted = set(self.keys) | set(self.combine)
@@ -113,7 +121,7 @@ class Table(StoredValue):
                 )
 
     def _check_partition(self) -> None:
-        kinds = {c.name: c.type for c in self.written}
+        kinds = {c.name: c.text for c in self.written}
         rules = [partition_rule(rule) for rule in self.partition_by]
         # In one form, so that another way to write the same rule is no change of the table.
         object.__setattr__(self, "partition_by", tuple(str(rule) for rule in rules))
@@ -137,7 +145,7 @@ class Table(StoredValue):
                     f"use one of {listed(sorted(kinds))}.",
                 )
             allowed = _APPLIES[rule.sized[0]]
-            if kind.partition("(")[0] not in allowed:
+            if re.split(r"[(<\[]", kind)[0] not in allowed:
                 raise refuse(
                     f"table {self.name}: partition_by {str(rule)!r} does not apply to a {kind} column.",
                     f"use a column of one of these types: {listed(allowed)}; or another rule: {RULES}.",

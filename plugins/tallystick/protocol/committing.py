@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tallystick.format.columns import successor
+from tallystick.format.columns import is_part_of, successor
 from tallystick.format.interval import Request
 from tallystick.format.page import Entry
 from tallystick.format.plan import Plan, PlannedTable
@@ -127,14 +127,14 @@ def _columns_differ(
     by_id = {c.id: c for c in there.columns}
     for column in planned.columns:
         present = by_id.get(column.id)
-        if present is not None and (present.name, present.type) == (column.name, column.type):
+        if present is not None and is_part_of(column, present):
             continue
-        now = (*there.columns, *there.dropped)
-        if is_committed and successor(column, now, there.former_names) is not None:
+        now = successor(column, there.columns, there.dropped, there.former_names)
+        if is_committed and now is not None:
             continue
         return ColumnsDiffer(
             table=planned.name,
-            planned=f"{column.name} {column.type} (id {column.id})",
-            found=f"{present.name} {present.type}" if present else "no column with that id",
+            planned=f"{column.name} {column.text} (id {column.id})",
+            found=f"{present.name} {present.text}" if present else "no column with that id",
         )
     return None

@@ -18,7 +18,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping
 
 from tallystick.format import keys
-from tallystick.format.columns import successor
+from tallystick.format.columns import successor, with_parts
 from tallystick.format.page import Boundary, Entry, Page
 from tallystick.format.plan import Plan
 from tallystick.format.report import RangeAccount
@@ -112,14 +112,14 @@ def _columns(name: str, was: RootTable, now: RootTable) -> Iterator[str]:
     if now.dropped[: len(was.dropped)] != was.dropped:
         yield f"I11: a dropped column of {name} came back or vanished"
     for column in was.columns:
-        found = successor(column, (*now.columns, *now.dropped), now.former_names)
-        if found is None:
-            yield f"I11: column id {column.id} of {name} was {column.name} {column.type}"
-        elif found.required and not column.required:
+        if successor(column, now.columns, now.dropped, now.former_names) is None:
+            yield f"I11: column id {column.id} of {name} was {column.name} {column.text}"
+    known = {c.id: c for c in with_parts(was.columns)}
+    last = max([0, *known, *(c.id for c in with_parts(was.dropped))])
+    for column in with_parts(now.columns):
+        before = known.get(column.id)
+        if before is not None and column.required and not before.required:
             yield f"I11: column id {column.id} of {name} was optional and became required"
-    last = max((c.id for c in (*was.columns, *was.dropped)), default=0)
-    known = {c.id for c in was.columns}
-    for column in now.columns:
         if column.id not in known and column.id <= last:
             yield f"I11: the new column {column.name} of {name} has the id {column.id}, which is not new"
 

@@ -16,13 +16,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tallystick.engine.conform import conformed
 from tallystick.engine.landing import Landed, LandedFile, read_landed, read_records, records_schema
 from tallystick.errors import InvalidRequest, listed
 from tallystick.format import keys
 from tallystick.pipeline import Pipeline, pipeline_from_spec
+from tallystick.spark.types import spark_schema
 from tallystick.store.open import open_store
 
 FORMAT = "tallystick"
@@ -73,7 +75,7 @@ class LandedSource(DataSource):
         Raises InvalidRequest, Corrupt.
         """
         _, pipeline = self._landed()
-        return from_arrow_schema(records_schema(pipeline, self._topic(pipeline)))
+        return spark_schema(records_schema(pipeline, self._topic(pipeline)))
 
     def reader(self, schema: StructType) -> LandedReader:
         """Return the reader of the topic's files; raises InvalidRequest, Corrupt."""
@@ -118,7 +120,11 @@ class LandedReader(DataSourceReader):
             return  # Spark passes None if there are no files
         schema = to_arrow_schema(self._schema, timezone="UTC")
         for batch in read_records(open_store(self._root), partition.value, self._pipeline):
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+            arrays = [
+                column if column.type == f.type else conformed(column, f.type, f.name)
+                for column, f in zip(batch.columns, schema, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def landed_frame(session: SparkSession, ref: LandedRef, topic: str) -> DataFrame:

@@ -22,9 +22,12 @@ _INT_MAX = 2**31 - 1
 def bucketed(values: pa.Array, buckets: int) -> pa.Array:
     """Return the bucket of each value as int32, from 0 to `buckets` - 1; null stays null.
 
-    Each distinct value of a string, binary or decimal column is hashed once; other types are hashed as whole arrays.
+    Each distinct value of a string, binary, fixed, uuid or decimal column is hashed once; others as whole arrays.
     """
     kind = values.type
+    if kind == pa.uuid() or pa.types.is_fixed_size_binary(kind):
+        values = values.cast(pa.binary(16) if kind == pa.uuid() else kind).cast(pa.binary())
+        kind = values.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind):
         encoded = pc.dictionary_encode(values)
         hashes = pa.array(

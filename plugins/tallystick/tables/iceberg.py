@@ -7,6 +7,7 @@ schemas from columns that already have one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -19,20 +20,36 @@ from pyiceberg.types import (
     DateType,
     DecimalType,
     DoubleType,
+    FixedType,
     FloatType,
+    IcebergType,
     IntegerType,
+    ListType,
     LongType,
+    MapType,
     NestedField,
     PrimitiveType,
     StringType,
+    StructType,
     TimestampType,
     TimestamptzType,
+    TimeType,
+    UUIDType,
 )
 
 from tallystick.errors import InvalidPipeline, SchemaChanged, listed
-from tallystick.format.columns import TableColumn, successor
+from tallystick.format.columns import TableColumn, successor, with_parts
+from tallystick.format.types import (
+    ELEMENT,
+    KEY,
+    LIST,
+    MAP,
+    STRUCT,
+    VALUE,
+    decimal_size,
+    fixed_bytes,
+)
 from tallystick.pipeline import partition_rule
-from tallystick.tables.schema import decimal_size
 from tallystick.tables.state import TableState
 
 _TYPES: dict[str, PrimitiveType] = {
@@ -42,38 +59,85 @@ _TYPES: dict[str, PrimitiveType] = {
     "float": FloatType(),
     "double": DoubleType(),
     "date": DateType(),
+    "time": TimeType(),
     "timestamp": TimestampType(),
     "timestamptz": TimestamptzType(),
     "string": StringType(),
+    "uuid": UUIDType(),
     "binary": BinaryType(),
 }
 
 
 def iceberg_type(kind: str) -> PrimitiveType:
-    """Return PyIceberg's type for an Iceberg type string."""
-    size = decimal_size(kind)
-    return DecimalType(*size) if size else _TYPES[kind]
+    """Return PyIceberg's type for a primitive Iceberg type."""
+    if size := decimal_size(kind):
+        return DecimalType(*size)
+    if length := fixed_bytes(kind):
+        return FixedType(length)
+    return _TYPES[kind]
+
+
+def _column_type(column: TableColumn) -> IcebergType:
+    """Return PyIceberg's type of a column at any depth, with the ids of its parts."""
+    parts = column.fields
+    if column.type == STRUCT:
+        return StructType(*map(_nested_field, parts))
+    if column.type == LIST:
+        (element,) = parts
+        return ListType(
+            element_id=element.id, element=_column_type(element), element_required=element.required
+        )
+    if column.type == MAP:
+        key, value = parts
+        return MapType(
+            key_id=key.id,
+            key_type=_column_type(key),
+            value_id=value.id,
+            value_type=_column_type(value),
+            value_required=value.required,
+        )
+    return iceberg_type(column.type)
+
+
+def _nested_field(column: TableColumn) -> NestedField:
+    return NestedField(
+        field_id=column.id,
+        name=column.name,
+        field_type=_column_type(column),
+        required=column.required,
+    )
 
 
 def iceberg_schema(columns: Sequence[TableColumn], *, schema_id: int = 0) -> Schema:
     """Return a schema with exactly these columns, ids and order."""
-    fields = [
-        NestedField(
-            field_id=c.id, name=c.name, field_type=iceberg_type(c.type), required=c.required
-        )
-        for c in columns
-    ]
-    return Schema(*fields, schema_id=schema_id)
+    return Schema(*map(_nested_field, columns), schema_id=schema_id)
 
 
 def schema_columns(schema: Schema) -> tuple[TableColumn, ...]:
-    """Return a schema's columns. Raises ValueError for nested fields and for types that no column has."""
-    return tuple(
-        TableColumn(
-            id=f.field_id, name=f.name, type=str(f.field_type).replace(" ", ""), required=f.required
+    """Return a schema's columns. Raises ValueError for types that no column has."""
+    return tuple(_of_field(f) for f in schema.fields)
+
+
+def _of_field(field: NestedField) -> TableColumn:
+    return _of_type(field.field_id, field.name, field.field_type, required=field.required)
+
+
+def _of_type(number: int, name: str, kind: IcebergType, *, required: bool) -> TableColumn:
+    fields: tuple[TableColumn, ...] = ()
+    if isinstance(kind, StructType):
+        word, fields = STRUCT, tuple(map(_of_field, kind.fields))
+    elif isinstance(kind, ListType):
+        element = _of_type(
+            kind.element_id, ELEMENT, kind.element_type, required=kind.element_required
         )
-        for f in schema.fields
-    )
+        word, fields = LIST, (element,)
+    elif isinstance(kind, MapType):
+        key = _of_type(kind.key_id, KEY, kind.key_type, required=True)
+        value = _of_type(kind.value_id, VALUE, kind.value_type, required=kind.value_required)
+        word, fields = MAP, (key, value)
+    else:
+        word = str(kind).replace(" ", "")
+    return TableColumn(id=number, name=name, type=word, required=required, fields=fields)
 
 
 def evolved_columns(current: Sequence[TableColumn], state: TableState) -> tuple[TableColumn, ...]:
@@ -85,21 +149,31 @@ def evolved_columns(current: Sequence[TableColumn], state: TableState) -> tuple[
     table has a column that the root never had (I11).
     """
     by_id = {c.id: c for c in state.columns}
+    for column in current:
+        if successor(column, state.columns, state.dropped, state.former_names) is None:
+            named = by_id.get(column.id)
+            known = "no column" if named is None else f"{named.name} ({named.text})"
+            raise _changed(
+                f"table {state.name}, column id {column.id}: expected {known} as in the root, found {column.name} "
+                f"({column.text})."
+            )
+    # Names cannot collide: the root has all of the table's columns, and its names are unique (TableState).
+    return _evolved(current, state.columns)
+
+
+def _evolved(
+    current: Sequence[TableColumn], root: Sequence[TableColumn]
+) -> tuple[TableColumn, ...]:
+    """Return the root's columns, or the fields of one struct, in the table's order, and the new ones at the end."""
+    by_id = {c.id: c for c in root}
     kept: list[TableColumn] = []
     for column in current:
         named = by_id.pop(column.id, None)
-        root = successor(column, (*state.columns, *state.dropped), state.former_names)
-        if root is None:
-            known = "no column" if named is None else f"{named.name} ({named.type})"
-            raise _changed(
-                f"table {state.name}, column id {column.id}: expected {known} as in the root, found {column.name} "
-                f"({column.type})."
-            )
         if named is not None:
-            kept.append(named if column.required else _optional(named))
-    # Names cannot collide: the root has all of the table's columns, and its names are unique (TableState).
-    kept += [_optional(column) for column in by_id.values()]
-    return tuple(kept)
+            fields = _evolved(column.fields, named.fields)
+            required = named.required and column.required
+            kept.append(replace(named, required=required, fields=fields))
+    return (*kept, *map(_optional, by_id.values()))
 
 
 def optional_if_missing(
@@ -110,8 +184,19 @@ def optional_if_missing(
     Two plans may have different columns of a table that neither has written yet. If a required column is missing in a
     file, every reader of that file fails.
     """
-    missing = {c.id for ids in held for c in columns if c.id not in ids}
-    return tuple(_optional(c) if c.id in missing else c for c in columns)
+    files = [set(ids) for ids in held]
+    return tuple(_held_by_all(c, files) for c in columns)
+
+
+def _held_by_all(column: TableColumn, files: Sequence[set[int]]) -> TableColumn:
+    """Return a column, or a part of one, as optional if a file lacks it: statistics name its parts with values."""
+    own = {c.id for c in with_parts([column])}
+    holding = [ids for ids in files if ids & own]
+    return replace(
+        column,
+        required=column.required and len(holding) == len(files),
+        fields=tuple(_held_by_all(f, holding) for f in column.fields),
+    )
 
 
 def partition_fields(
@@ -184,7 +269,7 @@ def partition_spec(
 
 
 def _optional(column: TableColumn) -> TableColumn:
-    return TableColumn(id=column.id, name=column.name, type=column.type, required=False)
+    return replace(column, required=False)
 
 
 def _changed(message: str) -> SchemaChanged:

@@ -33,6 +33,7 @@ from pyiceberg.table.update import (
 from tallystick.errors import IdentityChanged, TallystickError
 from tallystick.format import keys
 from tallystick.format.canonical import corrupt
+from tallystick.format.columns import with_parts
 from tallystick.format.report import FileReport
 from tallystick.runtime import Runtime
 from tallystick.store import Store
@@ -157,7 +158,7 @@ class IcebergTables:
                 "location": self._location(state),
                 "table-uuid": UUID(hex=state.uuid),
                 "last-updated-ms": at_ms,
-                "last-column-id": max((c.id for c in state.columns), default=0),
+                "last-column-id": max((c.id for c in with_parts(state.columns)), default=0),
                 "schemas": [iceberg_schema(state.columns)],
                 "current-schema-id": 0,
                 "partition-specs": [spec],

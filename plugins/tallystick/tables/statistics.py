@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -18,15 +19,18 @@ import pyarrow.parquet as pq
 from tallystick.errors import ReportRejected
 from tallystick.format.columns import TableColumn
 from tallystick.format.report import ColumnStatistics
+from tallystick.format.types import LIST, MAP, STRUCT, decimal_size, fixed_bytes
 from tallystick.tables.decimals import decimal_bytes
-from tallystick.tables.schema import check_file_columns, decimal_size, table_columns
+from tallystick.tables.schema import check_file_columns, table_columns
 
 BOUND_LENGTH = 16
+FIXED_BOUND_MAX = 64
 _STRUCTS = {
     "boolean": "<?",
     "int": "<i",
     "date": "<i",
     "long": "<q",
+    "time": "<q",
     "timestamp": "<q",
     "timestamptz": "<q",
     "float": "<f",
@@ -39,7 +43,9 @@ def column_statistics(
 ) -> tuple[ColumnStatistics, ...]:
     """Return the statistics of every column of a file that was written with exactly the planned `columns`.
 
-    The result has the file's column order. Error messages name `where` as the file. Raises SchemaChanged if the file's
+    A nested column has those of its parts that have values of their own. Inside of a list or a map they have no bounds:
+    Iceberg has none for repeated values (Iceberg spec, Manifests, lower_bounds). The result has the file's column order.
+    Error messages name `where` as the file. Raises SchemaChanged if the file's
     columns differ in id, name or type, and ReportRejected if the file has no rows or no null counts, or if a required
     column has a null.
     """
@@ -50,11 +56,39 @@ def column_statistics(
         raise _rejected(
             f"{where}: expected rows, found none.", "do not upload a file for a task without rows."
         )
-    by_name = {c.name: c for c in columns}
+    by_path = {leaf.path: leaf for leaf in _leaves(columns)}
     places = [
-        (place, by_name[footer.schema.column(place).path]) for place in range(footer.num_columns)
+        (place, by_path[footer.schema.column(place).path]) for place in range(footer.num_columns)
     ]
-    return tuple(_of_column(footer, place, column, where) for place, column in places)
+    return tuple(_of_leaf(footer, place, leaf, where) for place, leaf in places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leaf:
+    """A primitive column in a file: its path in Parquet, its repetition, and if each row has a value.
+
+    A null of a required part is none if the struct around it is null.
+    """
+
+    column: TableColumn
+    path: str
+    repeated: bool
+    in_each_row: bool
+
+
+def _leaves(
+    columns: Sequence[TableColumn], above: str = "", *, repeated: bool = False, present: bool = True
+) -> Iterator[_Leaf]:
+    """Yield the primitive columns at any depth, by their paths (Parquet format, Nested Types)."""
+    for column in columns:
+        path, always = f"{above}{column.name}", present and column.required
+        if column.type == STRUCT:
+            yield from _leaves(column.fields, f"{path}.", repeated=repeated, present=always)
+        elif column.type in (LIST, MAP):
+            group = "list" if column.type == LIST else "key_value"
+            yield from _leaves(column.fields, f"{path}.{group}.", repeated=True, present=False)
+        else:
+            yield _Leaf(column=column, path=path, repeated=repeated, in_each_row=always)
 
 
 def split_offsets(footer: pq.FileMetaData) -> tuple[int, ...]:
@@ -71,23 +105,22 @@ def _row_group_offset(chunk: pq.ColumnChunkMetaData) -> int:
     return min(offset, int(chunk.dictionary_page_offset)) if chunk.has_dictionary_page else offset
 
 
-def _of_column(
-    footer: pq.FileMetaData, place: int, column: TableColumn, where: str
-) -> ColumnStatistics:
+def _of_leaf(footer: pq.FileMetaData, place: int, leaf: _Leaf, where: str) -> ColumnStatistics:
+    column = leaf.column
     chunks = [footer.row_group(i).column(place) for i in range(footer.num_row_groups)]
     found = [chunk.statistics for chunk in chunks]
     if any(s is None or not s.has_null_count for s in found):
         raise _rejected(
-            f"{where}, column {column.name!r}: expected a null count in the footer, found none.",
+            f"{where}, column {leaf.path!r}: expected a null count in the footer, found none.",
             "write the file with statistics.",
         )
     nulls = sum(s.null_count for s in found)
-    if nulls and column.required:
+    if nulls and leaf.in_each_row:
         raise _rejected(
-            f"{where}, required column {column.name!r}: expected no nulls, found {nulls}.",
+            f"{where}, required column {leaf.path!r}: expected no nulls, found {nulls}.",
             "correct the transform, or declare the column required=False and clear `plan`.",
         )
-    lower, upper = _bounds(found, column.type)
+    lower, upper = (None, None) if leaf.repeated else _bounds(found, column.type)
     return ColumnStatistics(
         id=column.id,
         size_bytes=sum(chunk.total_compressed_size for chunk in chunks),
@@ -110,8 +143,13 @@ def _bounds(found: Sequence[pq.Statistics], kind: str) -> tuple[bytes | None, by
     low, high = min(lows), max(highs)
     if kind == "string":
         return _lower_text(low), _upper_text(high)
+    if (length := fixed_bytes(kind)) is not None:
+        # Not truncated: a bound of a fixed type has its length (Iceberg spec, Appendix D).
+        return (low, high) if length <= FIXED_BOUND_MAX else (None, None)
     if kind == "binary":
         return low[:BOUND_LENGTH], _upper_binary(high)
+    if kind == "uuid":
+        return low, high
     serialise = _serialiser(kind)
     return serialise(low), serialise(high)
 

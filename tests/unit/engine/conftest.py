@@ -81,6 +81,19 @@ def small_pipeline(**changes: Any) -> Pipeline:
     return Pipeline(**{**defaults, "tables": tables, **changes})
 
 
+def with_ids(columns: Sequence[Column], ids: Iterator[int]) -> tuple[TableColumn, ...]:
+    return tuple(
+        TableColumn(
+            id=next(ids),
+            name=c.name,
+            type=c.type,
+            required=c.required,
+            fields=with_ids(c.fields, ids),
+        )
+        for c in columns
+    )
+
+
 def plan_of(pipeline: Pipeline, *topics: tuple[str, Sequence[PlannedRange]]) -> Plan:
     """Return a plan of the pipeline over the ranges."""
     interval = Interval(start=DAY, end=DAY + timedelta(days=1))
@@ -88,10 +101,7 @@ def plan_of(pipeline: Pipeline, *topics: tuple[str, Sequence[PlannedRange]]) -> 
         PlannedTable(
             name=name,
             uuid="a" * 32,
-            columns=tuple(
-                TableColumn(id=i + 1, name=c.name, type=c.type, required=c.required)
-                for i, c in enumerate(columns)
-            ),
+            columns=with_ids(columns, itertools.count(1)),
         )
         for name, columns in pipeline.written_columns().items()
     ]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from tallystick.engine.input_splits import split_plan
 from tallystick.engine.landing import land_split, landed_of
@@ -80,3 +81,51 @@ def test_another_topic_path_or_digest_is_refused(ref: LandedRef) -> None:
     for path in ("", "s3://b/x", str(ref).replace("try-1", ".."), str(ref)[:-1]):
         with pytest.raises(InvalidRequest, match="expected a path of landed records"):
             LandedSource({"path": path, "topic": "clicks"}).schema()
+
+
+def test_nested_records_have_the_types_and_values_that_spark_has(
+    make_work: MakeWork, kit: SimpleNamespace
+) -> None:
+    """Spark's tasks check that batches have exactly the schema; a UUID is a text in Spark, and a time has nanoseconds."""
+    columns = [
+        Column("device", "struct<os: string, ids: list<optional uuid>>", required=False),
+        Column("places", "map<string, struct<x: optional double>>"),
+        Column("number", "uuid"),
+        Column("clock", "time"),
+        Column("digest", "fixed[2]"),
+    ]
+    pipeline = kit.small_pipeline(topics=[Topic("clicks", decode=Json(columns))])
+    plan = kit.plan_of(pipeline, ("clicks", [kit.planned(0, 2)]))
+    store = open_store(f"memory://source-{uuid.uuid4().hex}")
+    work = Attempt(
+        plan=plan, pipeline=pipeline, attempt="try-1", store=store, runtime=make_work().runtime
+    )
+    number = "00112233-4455-6677-8899-aabbccddeeff"
+    rest = f'"places":{{"a":{{"x":1}}}},"number":"{number}","clock":"05:15:00","digest":"aGk="'
+    values = [
+        f'{{"device":{{"os":"x","ids":["{number}",null]}},{rest}}}'.encode(),
+        f"{{{rest}}}".encode(),
+    ]
+    (split,) = split_plan(plan, records_per_task=2)
+    landed = land_split(work, split, kit.FakeReading([kit.raw_batch(0, values)]))
+    found = landed_of(work, [landed])
+    store.create(found.key, found.encode())
+    digest = hashlib.sha256(found.encode()).hexdigest()
+    source = LandedSource(
+        {"path": str(LandedRef(lake_uri=store.uri, key=found.key, sha256=digest))}
+    )
+    schema = source.schema()
+    assert [f.dataType.simpleString() for f in schema][:5] == [
+        "struct<os:string,ids:array<string>>",
+        "map<string,struct<x:double>>",
+        "string",
+        "time(6)",
+        "binary",
+    ]
+    reader = source.reader(schema)
+    (part,) = reader.partitions()
+    rows = pa.Table.from_batches([*reader.read(part)])
+    assert rows.schema == to_arrow_schema(schema, timezone="UTC")
+    assert rows.column("device").to_pylist() == [{"os": "x", "ids": [number, None]}, None]
+    assert rows.column("number").to_pylist() == [number] * 2
+    assert [str(value) for value in rows.column("clock").to_pylist()] == ["05:15:00"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from tallystick.pipeline import Column, Table
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.calendar import DAY_US
 from tallystick.tables.partitioning import partitions_in
+from tallystick.tables.schema import arrow_field
 
 DAYS = 3_650
 MakeWork = Callable[..., Work]
@@ -270,3 +272,40 @@ def test_the_partition_values_of_a_table_are_its_distinct_tuples() -> None:
     assert partitions_in(table, [], columns) == {()}
     assert partitions_in(table.slice(0, 0), ["a"], columns) == set()
     assert partitions_in(table.slice(0, 0), [], columns) == set()
+
+
+def test_fields_of_a_struct_are_written_in_the_order_and_nullability_of_the_lake(
+    make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
+) -> None:
+    """A field that was added later is the last one of the lake, and one that became optional stays optional there."""
+    declared = [Column("d", "struct<new: optional int, a: long, l: list<struct<y: int, x: int>>>")]
+    base = kit.small_pipeline(tables=[Table("events", columns=declared)])
+    work = make_work(kit.planned(0, 10), pipeline=base)
+    planned = work.planned("events")
+    (column, *lineage) = planned.columns
+    new, a, items = column.fields
+    (element,) = items.fields
+    y, x = element.fields
+    swapped = replace(items, fields=(replace(element, fields=(x, y)),))
+    column = replace(column, fields=(replace(a, required=False), swapped, new))
+    uploads = Uploads(work)
+    with TableWriter(
+        replace(planned, columns=(column, *lineage)),
+        partition_by=(),
+        source=("events", 0),
+        upload=uploads,
+        folder=tmp_path,
+    ) as writer:
+        value = {"new": 1, "a": 2, "l": [{"y": 3, "x": 4}]}
+        kind = pa.schema([arrow_field(declared[0])]).field(0).type
+        rows = rows_of([0], [0])
+        writer.write(
+            pa.Table.from_batches([rows])
+            .select(["_topic", "_kafka_partition", "_offset", "_timestamp"])
+            .append_column("d", pa.array([value], kind))
+        )
+        (file,) = writer.close()
+    assert uploads.column(file.key, "d") == [{"a": 2, "l": [{"x": 4, "y": 3}], "new": 1}]
+    fields = pq.read_schema(pa.BufferReader(uploads.bodies[file.key])).field("d").type
+    assert [f.name for f in (fields.field(i) for i in range(3))] == ["a", "l", "new"]
+    assert {c.id for c in file.columns} >= {new.id, a.id, x.id, y.id}

@@ -194,7 +194,24 @@ SAMPLE_TABLES = {
         metadata=f"tables/flights/metadata/00001-{uuid(8)}.metadata.json",
         columns=COLUMNS,
         partition_by=("truncate(2, origin)",),
-        dropped=(TableColumn(id=3, name="gate", type="decimal(9,2)", required=False),),
+        dropped=(
+            TableColumn(id=3, name="gate", type="decimal(9,2)", required=False),
+            TableColumn(
+                id=4,
+                name="legs",
+                type="list",
+                required=False,
+                fields=(
+                    TableColumn(
+                        id=5,
+                        name="element",
+                        type="struct",
+                        required=True,
+                        fields=(TableColumn(id=6, name="to", type="fixed[3]", required=False),),
+                    ),
+                ),
+            ),
+        ),
         former_names=(FormerName(id=1, name="place"),),
         partition_fields=(
             PartitionField(source_id=1, transform="truncate[2]", name="place_trunc_2"),

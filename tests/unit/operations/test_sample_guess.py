@@ -71,7 +71,6 @@ def test_types_are_guessed_from_values_and_names(
         ([1, "x"], "long", "decide: numbers and strings in the sample; as long, 1 of 2 become"),
         (["x", "y", 1], "string", "numbers and strings in the sample; as string, 1 of 3 become"),
         ([True, "x", "y"], "string", "booleans and strings"),
-        (["x", {"a": 1}], "string", "objects and strings in the sample; as string, 1 of 2"),
     ],
 )
 def test_mixed_values_are_left_to_a_person_with_what_the_decoder_refuses(
@@ -94,13 +93,39 @@ def test_nulls_and_missing_fields_make_a_column_optional_with_their_count() -> N
     assert c.notes == ("null in each record of the sample: check the type",)
 
 
-def test_objects_and_arrays_are_left_out_with_the_reason() -> None:
-    found = guess([b'{"meta": {"a": 1}, "tags": [1], "n": 1}', b'{"meta": null, "tags": []}'])
-    assert [c.column.name for c in found.columns] == ["n"]
-    assert found.left_out == (
-        ("meta", "an object: nested values are not read yet"),
-        ("tags", "an array: nested values are not read yet"),
-    )
+@pytest.mark.parametrize(
+    ("values", "column"),
+    [
+        ([{"a": 1}, {"a": 2, "b": "x"}], Column("f", "struct<a: long, b: optional string>")),
+        ([[1], []], Column("f", "list<long>")),
+        ([["a", None]], Column("f", "list<optional string>")),
+        ([{"a": [{"b": 1.5}]}], Column("f", "struct<a: list<struct<b: double>>>")),
+        (
+            [{"user-agent": "x"}],
+            Column("f", "struct", fields=[Column("user_agent", "string", source="user-agent")]),
+        ),
+        (
+            [{"sent_at": [1700000000000]}],
+            Column(
+                "f", "struct", fields=[Column("sent_at", "list<timestamptz>", parse="epoch_ms")]
+            ),
+        ),
+        ([{f"key {i}": i for i in range(100)}], Column("f", "map<string, long>")),
+        # What no type reads is kept as text, and a person decides.
+        ([[]], Column("f", "string", parse="json")),
+        ([{}], Column("f", "string", parse="json")),
+        (["x", {"a": 1}], Column("f", "string", parse="json")),
+        ([[1, "x"], {"a": 1}], Column("f", "string", parse="json")),
+        ([[{"a": 1}, [2]]], Column("f", "list<string>", parse="json")),
+    ],
+)
+def test_objects_and_arrays_become_nested_columns_or_text(
+    values: list[Any], column: Column
+) -> None:
+    found = of(*values)
+    assert (found.column, found.misfits) == (column, 0)
+    if column.parse == "json":
+        assert found.notes[-1].startswith("decide: ")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +168,7 @@ def test_the_event_time_may_be_any_time_column_that_is_always_there() -> None:
 
 @pytest.mark.parametrize(
     ("values", "fits"),
-    [([1, 2], "long"), (["2015-09-12"], "date"), ([1, "x"], None), ([None], None), ([{}], None)],
+    [([1, 2], "long"), (["2015-09-12"], "date"), ([1, "x"], None), ([None], None)],
 )
 def test_a_column_that_fits_all_values_or_none(values: list[Any], fits: str | None) -> None:
     objects = [object_of(json.dumps({"f": value}).encode()) for value in values]

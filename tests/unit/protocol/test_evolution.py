@@ -270,8 +270,128 @@ def test_an_id_means_one_column_in_every_history(steps: list[Any]) -> None:
         assert all(present[w.name].type == w.type for w in wanted)
         if was is None:
             continue
-        ids = (*known.columns, *known.dropped)
-        assert all(successor(c, ids, known.former_names) for c in was.columns)
+        assert all(
+            successor(c, known.columns, known.dropped, known.former_names) for c in was.columns
+        )
         assert set(was.dropped) <= set(known.dropped)
         old = {c.id for c in (*was.columns, *was.dropped)}
         assert all(c.id > max(old) for c in known.columns if c.id not in old)
+
+
+# ---------------------------------------------------------------- fields of structs, lists and maps
+
+
+def part(name: str, kind: str, *fields: DeclaredColumn, **options: Any) -> DeclaredColumn:
+    return DeclaredColumn(
+        name=name, type=kind, fields=fields, required=options.pop("required", False), **options
+    )
+
+
+def device(*fields: DeclaredColumn) -> DeclaredTable:
+    return table(want("a"), part("device", "struct", *fields))
+
+
+def items(*fields: DeclaredColumn, key: str = "string") -> DeclaredTable:
+    """Declare a map of lists of structs: each level has a place of its own in messages."""
+    element = part("element", "struct", *fields, required=True)
+    value = part("value", "list", element)
+    return table(part("items", "map", part("key", key, required=True), value))
+
+
+def test_each_part_of_a_column_has_an_id_that_no_other_has() -> None:
+    known, _ = after(None, items(want("sku"), want("n")))
+    (column,) = known.columns
+    key, value = column.fields
+    (element,) = value.fields
+    assert [column.id, key.id, value.id, element.id] == [1, 2, 3, 4]
+    assert [f.id for f in element.fields] == [5, 6]
+    later, found = after(known, items(want("sku"), want("n"), want("price", "double")))
+    assert later.columns[0].fields[1].fields[0].fields[2].id == 7
+    assert found.changes == ("column 'items.value.element.price' is added",)
+
+
+def test_fields_of_a_struct_evolve_as_columns_do() -> None:
+    known, _ = after(None, device(want("os", "string", required=True), want("n"), want("x")))
+    declared = table(
+        want("a"),
+        part(
+            "device",
+            "struct",
+            want("system", "string", renamed_from="os"),
+            want("n", "long"),
+            want("new", "date"),
+        ),
+        dropped=["device.x"],
+    )
+    later, found = after(known, declared)
+    fields = later.columns[1].fields
+    assert [(f.id, f.name, f.type, f.required) for f in fields] == [
+        (3, "system", "string", False),
+        (4, "n", "long", False),
+        (6, "new", "date", False),
+    ]
+    assert [(c.id, c.name) for c in later.dropped] == [(5, "x")]
+    assert later.former_names == (FormerName(id=3, name="os"),)
+    assert found.changes == (
+        "column 'device.x' is dropped",
+        "column 'device.os' is renamed to 'device.system'",
+        "column 'device.system' becomes optional",
+        "column 'device.n' is widened from int to long",
+        "column 'device.new' is added",
+    )
+    # The declaration from before the rename is refused, and one without the drop keeps the id for ever.
+    old = refused(later, device(want("os", "string"), want("n", "long"), want("new", "date")))
+    assert old.problem == "column 'device.os' was renamed to 'system' in the lake"
+    again, _ = after(later, device(want("system", "string"), want("n", "long"), want("x")))
+    assert [(f.id, f.name) for f in again.columns[1].fields][-1] == (7, "x")
+
+
+AS_IN_LAKE = "expected items map<int, optional list<struct<sku: optional int>>> as in the lake"
+
+
+@pytest.mark.parametrize(
+    ("declared", "problem"),
+    [
+        (
+            items(want("sku", "string"), key="int"),
+            "column 'items.value.element.sku': expected sku int as in the lake, found sku string",
+        ),
+        (
+            items(want("sku"), want("new", required=True), key="int"),
+            "column 'items.value.element.new' is new in a table with rows and declared as required",
+        ),
+        (
+            items(want("sku"), want("x", renamed_from="sku"), key="int"),
+            "column 'items.value.element.sku': expected one declaration of it, found 'sku' and 'x'",
+        ),
+        # The type of a key never changes, also if it only widens: equal keys would differ.
+        (items(want("sku"), key="long"), f"column 'items': {AS_IN_LAKE}"),
+        (table(part("items", "list", want("element"))), f"column 'items': {AS_IN_LAKE}"),
+        (table(want("items", "string")), f"column 'items': {AS_IN_LAKE}, found items string"),
+    ],
+)
+def test_a_change_of_a_part_that_is_not_allowed_is_refused_with_its_place(
+    declared: DeclaredTable, problem: str
+) -> None:
+    known, _ = after(None, items(want("sku"), key="int"))
+    assert refused(known, declared).problem.startswith(problem)
+
+
+def test_a_required_field_that_is_no_longer_declared_is_refused_and_an_optional_one_is_left() -> (
+    None
+):
+    known, _ = after(None, device(want("os", required=True), want("n")))
+    assert refused(known, device(want("n"))).problem == (
+        "column 'device.os' is required in the lake but no longer declared"
+    )
+    later, found = after(known, device(want("os", required=True)))
+    assert (found.left, later.columns) == (("device.n",), known.columns)
+
+
+def test_a_struct_that_is_dropped_takes_its_fields_with_it() -> None:
+    known, _ = after(None, device(want("os"), want("n")))
+    later, _ = after(known, table(want("a"), dropped=["device"]))
+    assert [c.id for c in later.columns] == [1]
+    assert [c.id for c in later.dropped] == [2]
+    again, _ = after(later, device(want("os")))
+    assert [again.columns[1].id, again.columns[1].fields[0].id] == [5, 6]

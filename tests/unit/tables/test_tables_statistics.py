@@ -22,8 +22,9 @@ from pyiceberg.table.metadata import new_table_metadata
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 
 from tallystick.errors import ReportRejected, SchemaChanged
-from tallystick.format.columns import PRIMITIVES, TableColumn
+from tallystick.format.columns import TableColumn
 from tallystick.format.report import FileReport
+from tallystick.format.types import PRIMITIVES
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.data_files import data_file
 from tallystick.tables.file_io import StoreFileIO
@@ -31,10 +32,10 @@ from tallystick.tables.iceberg import iceberg_schema, iceberg_type, schema_colum
 from tallystick.tables.schema import FIELD_ID, arrow_schema, arrow_type, table_columns
 from tallystick.tables.statistics import column_statistics, split_offsets
 
-KINDS = (*sorted(PRIMITIVES), "decimal(9,2)", "decimal(18,0)", "decimal(38,10)")
+KINDS = (*sorted(PRIMITIVES), "decimal(9,2)", "decimal(18,0)", "decimal(38,10)", "fixed[20]")
 COLUMNS = tuple(
     TableColumn(
-        id=10 + i, name=kind.translate(str.maketrans("(,)", "___")), type=kind, required=False
+        id=10 + i, name=kind.translate(str.maketrans("(,)[]", "_____")), type=kind, required=False
     )
     for i, kind in enumerate(KINDS)
 )
@@ -57,6 +58,9 @@ def value_of(kind):
         "date": st.dates(),
         "timestamp": st.integers(first_us, last_us),
         "timestamptz": st.integers(first_us, last_us),
+        "time": st.times(),
+        "uuid": st.uuids().map(lambda u: u.bytes),
+        "fixed[20]": st.binary(min_size=20, max_size=20).filter(lambda b: b"\xff" not in b),
         "string": st.text(plain, max_size=40),
         "binary": st.binary(max_size=40).filter(lambda b: b"\xff" not in b),
         "decimal(9,2)": st.integers(-(10**9) + 1, 10**9 - 1).map(lambda n: Decimal(n).scaleb(-2)),

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from tallystick.errors import InvalidPipeline, listed
 from tallystick.pipeline import Format
-from tallystick.tables.schema import arrow_type
+from tallystick.tables.schema import arrow_schema
 
 GROUP = "tallystick.decoders"
 _BUILT_IN = {"json": "tallystick.engine.decode.json.rows:json_decoder"}
@@ -150,6 +150,4 @@ class _Checked:
 
 def schema_of(declared: Format) -> pa.Schema:
     """Return the Arrow schema of a format's rows."""
-    return pa.schema(
-        [pa.field(c.name, arrow_type(c.type), nullable=not c.required) for c in declared.columns]
-    )
+    return arrow_schema(declared.columns)

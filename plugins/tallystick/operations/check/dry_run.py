@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.engine.combine import combined
+from tallystick.engine.conform import fits
 from tallystick.engine.reasons import ReasonCount, counted
 from tallystick.engine.task import read_split
-from tallystick.engine.transform import JobTransform, fits, written_schema
+from tallystick.engine.transform import JobTransform, written_schema
 from tallystick.errors import InvalidPipeline, TallystickError
 from tallystick.operations.sample.records import Sample, SampleReading
 from tallystick.pipeline import Column, Pipeline, Table

@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from tallystick.operations.sample.guess import fitting, object_of
 from tallystick.operations.sample.records import Sample
 from tallystick.pipeline import Column, Pipeline
 from tallystick.pipeline.dead_letters import exceeded
+from tallystick.pipeline.paths import Path
 
 RECORDS, TRANSFORM, EVENT_TIME, FIELDS = "records", "transform", "event time", "fields"
 ORDER = "order"
@@ -93,31 +95,48 @@ def _step(pipeline: Pipeline, kind: str, run: DryRun, samples: Sequence[Sample])
         if why in ("json", "utf8", "object") and not run.schema_ids and many:
             return "The topic's values are not JSON objects: declare the Format that they have."
         return None
+    if why in ("missing", "null") and field != column.field:
+        return (
+            f"If {field} may be missing or null, declare it as optional in column {column.name!r}."
+        )
     if why in ("missing", "null"):
         return f"If records may lack {field}, declare column {column.name!r} with required=False."
     values = (value for sample in samples for value in sample.values())
-    given = [found.get(field) for value in values if (found := object_of(value)) is not None]
-    nested = sum(isinstance(value, dict | list) for value in given)
-    if nested:
-        return (
-            f"Nested values are not read yet: remove column {column.name!r}, or change the producer to write {field} as "
-            "a text or number at the top level."
-        )
+    found = [one for value in values if (one := object_of(value)) is not None]
+    given = [_value_at(one, column.path) for one in found]
     better = fitting(field, given)
     if better is None:
         return (
             f"No type reads all values of {field} in the sample, because they are of different kinds, e.g. numbers and "
             "texts: change the producer, or leave the records of one kind to the dead letters."
         )
-    if (better.type, better.parse) == (column.type, column.parse):
+    if (better.text, better.parse) == (column.text, column.parse):
         return None
     parse = f', parse="{better.parse}"' if better.parse else ""
-    return f'Column("{column.name}", "{better.type}"{parse}) reads the values of {field}.'
+    return f'Column("{column.name}", "{better.text}"{parse}) reads the values of {field}.'
+
+
+def _value_at(value: Any, path: Path) -> Any:
+    """Return the value at a path; None if there is none."""
+    for part in path:
+        if isinstance(part, int):
+            value = value[part] if isinstance(value, list) and part < len(value) else None
+        else:
+            value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _column_of(pipeline: Pipeline, field: str) -> Column | None:
     columns = (c for topic in pipeline.inputs for c in pipeline.decode_of(topic.name).columns)
-    return next((column for column in columns if column.field == field), None)
+    # The place of a part of a column begins with that of the column: device.os, items[].sku.
+    return next(
+        (
+            c
+            for c in columns
+            if c.field == field or field.startswith((f"{c.field}.", f"{c.field}["))
+        ),
+        None,
+    )
 
 
 def _fields(pipeline: Pipeline, samples: Sequence[Sample], run: DryRun) -> Iterator[Checked]:
@@ -130,9 +149,9 @@ def _fields(pipeline: Pipeline, samples: Sequence[Sample], run: DryRun) -> Itera
         fields = fields_of(values)
         if not fields:
             continue
-        known = {column.field for column in declared.columns}
+        known = {column.path[0] for column in declared.columns}
         ignored = [name for name in fields if name not in known]
-        absent = [c for of, c in run.empty if of == topic.name and c.field not in fields]
+        absent = [c for of, c in run.empty if of == topic.name and c.path[0] not in fields]
         for column in absent:
             near = difflib.get_close_matches(column.field, ignored, 1)
             yield warning(
@@ -141,9 +160,9 @@ def _fields(pipeline: Pipeline, samples: Sequence[Sample], run: DryRun) -> Itera
                 "every row",
                 f"did you mean source={near[0]!r}?"
                 if near
-                else "correct source=, or remove the column: only fields at the top level are read.",
+                else "correct source=, or remove the column.",
             )
-        if ignored:
+        if ignored and declared.options.get("other_fields") is None:
             more = f" and {len(ignored) - NAMES_SHOWN} more" if len(ignored) > NAMES_SHOWN else ""
             yield ok(
                 FIELDS,

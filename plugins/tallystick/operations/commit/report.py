@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tallystick.errors import ReportRejected
 from tallystick.format import keys
+from tallystick.format.columns import with_parts
 from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.lake import Lake
@@ -78,7 +79,7 @@ def _file_problems(plan: Plan, report: Report) -> Sequence[str]:
         ):
             problems.append(f"{file.key} is outside the attempt's prefix")
             continue
-        unknown = {c.id for c in file.columns} - {c.id for c in planned.columns}
+        unknown = {c.id for c in file.columns} - {c.id for c in with_parts(planned.columns)}
         if unknown:
             problems.append(f"{file.key} has column id {min(unknown)}, which is not in the plan")
         for line in file.lineage:

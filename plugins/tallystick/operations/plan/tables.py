@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from tallystick.errors import SchemaChanged
+from tallystick.format.columns import TableColumn
 from tallystick.format.plan import PlannedTable
 from tallystick.format.root import Root, RootTable
-from tallystick.pipeline import Pipeline
+from tallystick.pipeline import Column, Pipeline
 from tallystick.protocol import evolution
 
 log = logging.getLogger(__name__)
@@ -51,12 +53,7 @@ def evolved_tables(
 def evolved_table(known: RootTable | None, pipeline: Pipeline, name: str) -> evolution.EvolvedTable:
     """Return what the declaration makes of one table, `known` as in the root; raises SchemaChanged."""
     declared = evolution.DeclaredTable(
-        columns=tuple(
-            evolution.DeclaredColumn(
-                name=c.name, type=c.type, required=c.required, renamed_from=c.renamed_from
-            )
-            for c in pipeline.written_columns()[name]
-        ),
+        columns=tuple(map(_declared, pipeline.written_columns()[name])),
         partition_by=pipeline.partition_by(name),
         dropped=pipeline.dropped(name),
     )
@@ -66,17 +63,39 @@ def evolved_table(known: RootTable | None, pipeline: Pipeline, name: str) -> evo
     return found
 
 
+def _declared(column: Column) -> evolution.DeclaredColumn:
+    return evolution.DeclaredColumn(
+        name=column.name,
+        type=column.type,
+        required=column.required,
+        renamed_from=column.renamed_from,
+        fields=tuple(map(_declared, column.fields)),
+    )
+
+
 def planned_tables(tables: Mapping[str, RootTable], pipeline: Pipeline) -> tuple[PlannedTable, ...]:
     """Return the tables as a plan contains them: the declared columns, with the ids of the root."""
     planned: list[PlannedTable] = []
     for name, columns in pipeline.written_columns().items():
-        table, names = tables[name], {c.name for c in columns}
+        table = tables[name]
         planned.append(
             PlannedTable(
                 name=name,
                 uuid=table.uuid,
-                columns=tuple(c for c in table.columns if c.name in names),
+                columns=_with_ids(columns, table.columns),
                 partition_by=table.partition_by,
             )
         )
     return tuple(planned)
+
+
+def _with_ids(
+    declared: Sequence[Column], columns: Sequence[TableColumn]
+) -> tuple[TableColumn, ...]:
+    """Return the table's columns that are declared, in the table's order, with their declared parts alone."""
+    by_name = {c.name: c for c in declared}
+    return tuple(
+        replace(c, fields=_with_ids(by_name[c.name].fields, c.fields))
+        for c in columns
+        if c.name in by_name
+    )

@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
 
 from tallystick.engine.decode.json.rows import JsonDecoder
+from tallystick.errors import InvalidPipeline
 from tallystick.format.columns import check_column_name
 from tallystick.pipeline import Column, Json
+from tallystick.pipeline.columns import JSON_TEXT
+from tallystick.pipeline.paths import escaped
 
 # A number counts as an epoch time if the field's name is one of a time and all values lie in these years.
 _YEARS = (
@@ -50,6 +53,8 @@ _FORMATS = ("%d/%b/%Y:%H:%M:%S %z", "%a, %d %b %Y %H:%M:%S %z", "%a %b %d %H:%M:
 _TIMES = ("timestamptz", "timestamp", "date")
 _LONG_MAX = 2**63
 _DIGITS_MAX = 38
+STRUCT_FIELDS_MAX = 60
+"""An object with more different fields in the sample is guessed as a map."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +73,11 @@ class GuessedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guess:
-    """The columns of the objects among the values. `left_out`: fields that cannot be read, each with the reason."""
+    """The columns of the objects among the values."""
 
     records: int
     objects: int
     columns: tuple[GuessedColumn, ...]
-    left_out: tuple[tuple[str, str], ...]
 
     @property
     def times(self) -> tuple[GuessedColumn, ...]:
@@ -98,31 +102,31 @@ class _Field:
 
 def guess(values: Iterable[bytes | None]) -> Guess:
     """Return the columns of the JSON objects among these values, in the order in which their fields appear."""
-    fields: dict[str, _Field] = {}
-    records = objects = 0
+    records = 0
+    objects: list[dict[str, Any]] = []
     for value in values:
         records += 1
         found = object_of(value)
-        if found is None:
-            continue
-        objects += 1
-        for name, inner in found.items():
+        if found is not None:
+            objects.append(found)
+    return Guess(records=records, objects=len(objects), columns=_columns(objects))
+
+
+def _columns(objects: Sequence[dict[str, Any]]) -> tuple[GuessedColumn, ...]:
+    fields: dict[str, _Field] = {}
+    for one in objects:
+        for name, inner in one.items():
             seen = fields.setdefault(name, _Field(name))
             if inner is None:
                 seen.nulls += 1
             else:
                 seen.values.append(inner)
     columns: list[GuessedColumn] = []
-    left_out: list[tuple[str, str]] = []
     taken: set[str] = set()
-    for one in fields.values():
-        why = _not_readable(one)
-        if why is not None:
-            left_out.append((one.name, why))
-            continue
-        columns.append(_column(one, objects, taken))
+    for field_ in fields.values():
+        columns.append(_column(field_, len(objects), taken))
         taken.add(columns[-1].column.name.lower())
-    return Guess(records=records, objects=objects, columns=tuple(columns), left_out=tuple(left_out))
+    return tuple(columns)
 
 
 def object_of(value: bytes | None) -> dict[str, Any] | None:
@@ -147,29 +151,15 @@ def _no_constant(name: str) -> None:
 def fitting(name: str, values: Sequence[Any]) -> Column | None:
     """Return a column that decodes all of a field's values, or None."""
     known = _Field(name, values=[v for v in values if v is not None])
-    if not known.values or _not_readable(known) is not None:
+    if not known.values:
         return None
     found = _column(known, len(known.values), set())
     return None if found.misfits else found.column
 
 
-def _not_readable(one: _Field) -> str | None:
-    nested = {kind for value in one.values if (kind := _nested(value))}
-    if nested and all(_nested(value) for value in one.values):
-        return f"{' or '.join(sorted(nested))}: nested values are not read yet"
-    return None
-
-
-def _nested(value: Any) -> str | None:
-    return (
-        "an object" if isinstance(value, dict) else "an array" if isinstance(value, list) else None
-    )
-
-
 def _column(one: _Field, objects: int, taken: set[str]) -> GuessedColumn:
     name = safe_name(one.name, taken)
-    # A dot or backslash of the field's name is escaped in `source`.
-    source = None if name == one.name else re.sub(r"([.\\])", r"\\\1", one.name)
+    source = None if name == one.name else escaped(one.name)
     missing = objects - len(one.values)
     chosen, misfits = _chosen(one)
     notes = []
@@ -178,13 +168,13 @@ def _column(one: _Field, objects: int, taken: set[str]) -> GuessedColumn:
     if not one.values:
         notes.append("null in each record of the sample: check the type")
     notes += _notes(one, chosen, misfits)
-    column = Column(name, chosen.type, required=not missing, source=source, parse=chosen.parse)
+    column = replace(chosen, name=name, required=not missing, source=source)
     return GuessedColumn(column=column, notes=tuple(notes), misfits=misfits)
 
 
 def _chosen(one: _Field) -> tuple[Column, int]:
     """Return the first candidate that decodes every value, otherwise the one that decodes most, and what it does not."""
-    candidates = list(_candidates(one))
+    candidates = list(_nested(one) or _candidates(one))
     values = pa.array([_encoded(value) for value in one.values], pa.binary())
     found = [(candidate, _misfits(candidate, values)) for candidate in candidates]
     return min(found, key=lambda pair: pair[1])
@@ -195,8 +185,59 @@ def _misfits(candidate: Column, values: pa.BinaryArray) -> int:
 
 
 def _encoded(value: Any) -> bytes:
-    text = str(value) if isinstance(value, _NumberText) else json.dumps(value, default=str)
-    return f'{{"f": {text}}}'.encode()
+    return f'{{"f": {_json(value)}}}'.encode()
+
+
+def _json(value: Any) -> str:
+    """Return a value as JSON, with numbers as they were written."""
+    if isinstance(value, _NumberText):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)}: {_json(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_json, value)) + "]"
+    return json.dumps(value)
+
+
+def _nested(one: _Field) -> list[Column]:
+    """Return what to try if some value is an object or an array: its parts as columns, then its JSON text."""
+    values = one.values
+    if not any(isinstance(value, dict | list) for value in values):
+        return []
+    found: Column | None = None
+    try:
+        if all(isinstance(value, dict) for value in values):
+            found = _object(one.name, values)
+        elif all(isinstance(value, list) for value in values):
+            inner = [element for value in values for element in value]
+            element = _part("element", one.name, inner)
+            found = element and Column("f", "list", fields=[element])
+    except InvalidPipeline:  # more levels than a type can have
+        found = None
+    text = Column("f", "string", parse=JSON_TEXT)
+    return [text] if found is None else [found, text]
+
+
+def _object(name: str, values: Sequence[dict[str, Any]]) -> Column | None:
+    """Return a struct; or a map, if the objects have too many different fields for a struct."""
+    names = {name for value in values for name in value}
+    if len(names) <= STRUCT_FIELDS_MAX:
+        fields = [one.column for one in _columns(values)]
+        return Column("f", "struct", fields=fields) if fields else None
+    inner = [element for value in values for element in value.values()]
+    value = _part("value", name, inner)
+    return value and Column("f", "map", fields=[Column("key", "string"), value])
+
+
+def _part(part: str, name: str, values: Sequence[Any]) -> Column | None:
+    """Return the column of a list's elements or of a map's values; None if nothing is known of them.
+
+    `name`: the field of the list or map, which shows if the values are times.
+    """
+    known = _Field(name, values=[value for value in values if value is not None])
+    if not known.values:
+        return None
+    return replace(_column(known, len(values), set()).column, name=part, source=None)
 
 
 def _candidates(one: _Field) -> Iterable[Column]:
@@ -242,6 +283,12 @@ def _decimal_size(values: Sequence[Any]) -> str | None:
 
 
 def _notes(one: _Field, chosen: Column, misfits: int) -> Iterable[str]:
+    if chosen.parse == JSON_TEXT:
+        kinds = sorted({_kind(value) for value in one.values})
+        yield f"decide: {' and '.join(kinds)}, kept as JSON text"
+        return
+    if chosen.type == "map":
+        yield f"decide: an object with more than {STRUCT_FIELDS_MAX} different fields"
     if misfits:
         kinds = sorted({_kind(value) for value in one.values})
         yield (

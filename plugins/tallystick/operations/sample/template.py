@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from tallystick.format.types import LIST, MAP, STRUCT
 from tallystick.operations.sample.guess import Guess, GuessedColumn
+from tallystick.pipeline import Column
 
 WIDTH = 88
 RUNS_EXPECTED_MAX = 100
@@ -63,7 +65,6 @@ def dag_source(new: Template) -> str:
         ),
         "COLUMNS = [",
         *(line for one in new.guess.columns for line in _column(one)),
-        *_left_out(new.guess),
         "]",
         "",
         "pipeline = Pipeline(",
@@ -134,37 +135,67 @@ def _text(value: str) -> str:
 
 
 def _column(one: GuessedColumn) -> Iterator[str]:
-    column = one.column
-    words = [_text(column.name), _text(column.type)]
+    lines = _code(one.column, "    ")
+    note = "; ".join(one.notes)
+    if note and len(lines) == 1 and len(f"{lines[0]}  # {note}") <= WIDTH:
+        yield f"{lines[0]}  # {note}"
+        return
+    yield from _comment(note, "    ") if note else ()
+    yield from lines
+
+
+def _code(column: Column, indent: str) -> list[str]:
+    """Return a column as code: in one line if it fits and none of its parts has rules of its own."""
+    words = _words(column, column.text)
+    line = f"{indent}Column({', '.join(words)}),"
+    _, fields = _opened(column)
+    if len(line) <= WIDTH and not any(map(_has_rules, fields)):
+        return [line]
+    lines = [f"{indent}Column("]
+    kind, fields = _opened(column)
+    lines += [f"{indent}    {word}," for word in _words(column, kind)]
+    if fields:
+        inner = [line for f in fields for line in _code(f, f"{indent}        ")]
+        lines += [f"{indent}    fields=[", *inner, f"{indent}    ],"]
+    return [*lines, f"{indent}),"]
+
+
+def _words(column: Column, kind: str) -> list[str]:
+    words = [_text(column.name), _text(kind)]
     if not column.required:
         words.append("required=False")
     if column.source is not None:
         words.append(f"source={_text(column.source)}")
-    if column.parse is not None:
-        words.append(f"parse={_text(column.parse)}")
-    line = f"    Column({', '.join(words)}),"
-    note = "; ".join(one.notes)
-    if note and len(f"{line}  # {note}") <= WIDTH:
-        yield f"{line}  # {note}"
-        return
-    yield from _comment(note, "    ") if note else ()
-    if len(line) <= WIDTH:
-        yield line
-        return
-    yield "    Column("
-    yield from (f"        {word}," for word in words)
-    yield "    ),"
+    if (rule := _rule(column)) is not None:
+        words.append(f"parse={_text(rule)}")
+    return words
 
 
-def _left_out(guess: Guess) -> Iterator[str]:
-    if not guess.left_out:
-        return
-    names = ", ".join(f"{_plain(name)} ({why.partition(':')[0]})" for name, why in guess.left_out)
-    yield from _comment(
-        f"Left out, because nested values are not read yet: {names}. To keep one, change the producer to write it as "
-        "text, or its parts as fields at the top level.",
-        "    ",
-    )
+def _rule(column: Column) -> str | None:
+    """Return a column's parse rule; that of a list's elements or of a map's values is written with the list or map."""
+    if column.type in (LIST, MAP):
+        return _rule(column.fields[-1])
+    return column.parse
+
+
+def _has_rules(column: Column) -> bool:
+    """Return True if the text of a type cannot contain what is declared of a part of it."""
+    if column.source is not None or column.parse is not None:
+        return True
+    return any(map(_has_rules, column.fields))
+
+
+def _opened(column: Column) -> tuple[str, Sequence[Column]]:
+    """Return a type's text with its struct without fields, and the fields of that struct; none if it has no struct."""
+    if column.type == STRUCT:
+        return STRUCT, column.fields
+    if column.type not in (LIST, MAP):
+        return column.text, ()
+    inner = column.fields[-1]
+    kind, fields = _opened(inner)
+    kind = kind if inner.required else f"optional {kind}"
+    before = "" if column.type == LIST else f"{column.fields[0].text}, "
+    return f"{column.type}<{before}{kind}>", fields
 
 
 def _plain(name: str) -> str:
@@ -193,7 +224,9 @@ def _table(new: Template) -> Iterator[str]:
 
 def _second_table(new: Template) -> Iterator[str]:
     """Yield an aggregated table as an example, in comments: one row per key and interval."""
-    columns = [one.column for one in new.guess.columns]
+    columns = [one.column for one in new.guess.columns if not one.column.fields]
+    if not columns:
+        return
     key = min(columns, key=lambda c: (not c.required, c.type != "string"))
     name, kind = key.name, key.type
     optional = "" if key.required else ", required=False"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tallystick.format import keys
-from tallystick.format.columns import widens
+from tallystick.format.columns import widens, with_parts
 from tallystick.format.interval import Interval
 from tallystick.format.page import Entry
 from tallystick.format.record import Record
@@ -59,11 +59,11 @@ class Chain:
 
 
 def meanings(tables: Mapping[str, RootTable]) -> frozenset[Meaning]:
-    """Return the meaning of each column id of these tables, also of dropped columns."""
+    """Return the meaning of each column id of these tables, also of dropped columns and of the parts of columns."""
     return frozenset(
         (name, t.uuid, c.id, c.name, c.type)
         for name, t in tables.items()
-        for c in (*t.columns, *t.dropped)
+        for c in with_parts((*t.columns, *t.dropped))
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from tallystick.errors import TallystickError
 from tallystick.format import keys
+from tallystick.format.columns import with_parts
 from tallystick.format.lookback import LookbackUsed
 from tallystick.format.page import TOTALS, Totals
 from tallystick.format.plan import Plan
@@ -240,7 +241,7 @@ def _check_lineage(check: Ongoing, where: str, plan: Plan, file: FileReport) -> 
 
 def _check_column_ids(check: Ongoing, plan: Plan, file: FileReport) -> None:
     planned = plan.table(file.table)
-    known = {c.id for c in planned.columns} if planned else set()
+    known = {c.id for c in with_parts(planned.columns)} if planned else set()
     unknown = sorted({c.id for c in file.columns} - known)
     if unknown:
         check.found(

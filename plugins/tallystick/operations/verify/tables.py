@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tallystick.errors import Corrupt
-from tallystick.format.columns import successor
+from tallystick.format.columns import successor, with_parts
 from tallystick.format.root import RootTable
 from tallystick.operations.verify.evidence import Case, Evidence, Unreadable
 
@@ -77,18 +77,17 @@ def _check_schemas(evidence: Evidence, name: str, table: RootTable, metadata: st
         expected=UUID(hex=table.uuid),
         found=found.table_uuid,
     )
-    columns = (*table.columns, *table.dropped)
-    known = {c.id: (c.name, c.type) for c in columns}
+    known = {c.id: (c.name, c.text) for c in with_parts((*table.columns, *table.dropped))}
     for schema in found.schemas:
         for column in schema_columns(schema):
             # An older schema has the name and the type from before a rename or a wider type.
-            if successor(column, columns, table.former_names) is None:
+            if successor(column, table.columns, table.dropped, table.former_names) is None:
                 check.found(
                     "I11",
                     f"table {name}, column id {column.id}",
                     "its meaning (name, type) in the table's metadata",
                     expected=known.get(column.id, "no such column"),
-                    found=(column.name, column.type),
+                    found=(column.name, column.text),
                 )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
+from tallystick.format.types import NESTED
 from tallystick.outputs.postgres.session import Session
 
 if TYPE_CHECKING:
@@ -131,6 +132,9 @@ _FITS = {
     "date": {"date"},
     "binary": {"bytea"},
     "string": {"text", "varchar", "uuid", "jsonb"},
+    "uuid": {"uuid"},
+    "fixed": {"bytea"},
+    **{kind: {"jsonb"} for kind in NESTED},
 }
 _WHOLE_DIGITS = {"int": 10, "long": 19}
 MICROSECONDS = 6
@@ -140,7 +144,7 @@ def fits(lake: str, column: DatabaseColumn) -> bool:
     """Return True if the column holds every value of a type of the lake, without rounding, truncation or overflow."""
     if column.kind in _FITS.get(lake, ()):
         return True
-    if column.kind == lake and lake in ("timestamp", "timestamptz"):
+    if column.kind == lake and lake in ("time", "timestamp", "timestamptz"):
         return column.modifier < 0 or column.modifier >= MICROSECONDS
     if column.kind != "numeric":
         return False
@@ -175,6 +179,12 @@ def lake_type(arrow: pa.DataType) -> str:
         ("date", of.is_date32),
         ("string", lambda t: of.is_string(t) or of.is_large_string(t)),
         ("binary", lambda t: of.is_binary(t) or of.is_large_binary(t)),
+        ("fixed", of.is_fixed_size_binary),
+        ("time", of.is_time),
+        ("uuid", lambda t: getattr(t, "extension_name", "") == "arrow.uuid"),
+        ("struct", of.is_struct),
+        ("map", of.is_map),
+        ("list", lambda t: of.is_list(t) or of.is_large_list(t)),
     ):
         if holds(arrow):
             return name

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psycopg import sql
 
 from tallystick.errors import OutputRefused, SettingsError, listed
 from tallystick.format import keys
+from tallystick.format.types import NESTED
+from tallystick.outputs.encoding import json_text
 from tallystick.outputs.port import Publication
 from tallystick.outputs.postgres import PostgresOutput, statements
 from tallystick.outputs.postgres.catalog import DatabaseTable, fits, key_text, lake_type
@@ -76,12 +78,21 @@ def _copy(
                 hint=f"{FIX_JOB}.",
             )
         check_batch(publication, batch, number)
-        values = zip(*(batch.column(c).to_pylist() for c in columns), strict=True)
+        values = zip(*(_values(batch.column(c)) for c in columns), strict=True)
         rows = ((*row, at) for at, row in enumerate(values, start=number))
         while some := list(islice(rows, COPY_ROWS)):
             session.copy(statements.copy_stage(columns), some)
         number += len(batch)
     return number
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return the values of a column as psycopg takes them: nested ones as JSON texts."""
+    if lake_type(column.type) not in NESTED:
+        values: list[Any] = column.to_pylist()
+        return values
+    found = column.to_pylist(maps_as_pydicts="strict")
+    return [None if value is None else json_text(value) for value in found]
 
 
 # ---------------------------------------------------------------- the table

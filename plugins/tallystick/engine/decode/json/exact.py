@@ -24,15 +24,17 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from tallystick.engine.decode.decoder import Reason, shorten
 from tallystick.engine.decode.json import instants
+from tallystick.format.types import LIST, MAP, STRUCT, decimal_size, fixed_bytes
 from tallystick.pipeline import Column
-from tallystick.tables.schema import decimal_size
+from tallystick.pipeline.columns import JSON_TEXT
+from tallystick.pipeline.paths import path_text
 
 VALUE_BYTES_MAX = 16 << 20
 DEPTH_MAX = 64
@@ -42,6 +44,10 @@ INT_BITS = {"int": 32, "long": 64}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[\]{}]")
+_SCAN_STRING = json.decoder.scanstring  # type: ignore[attr-defined]  # typeshed does not have it
+_BLANK = re.compile(r"[ \n\r\t]*")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_TIME_OF_DAY = re.compile(r"(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?", re.ASCII)
 _AN = re.compile(r"[aeiou]")
 
 
@@ -61,7 +67,34 @@ class _Number(str):
 
 @dataclass(frozen=True, slots=True)
 class _JsonObject:
+    """An object. `text` and its `entries` as they are written: only if a column needs them."""
+
     pairs: list[tuple[str, Any]]
+    text: str = ""
+    entries: tuple[str, ...] = ()
+
+
+class _JsonArray(list[Any]):
+    """An array with its text as it is written."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, values: list[Any], text: str) -> None:
+        super().__init__(values)
+        self.text = text
+
+
+class _JsonString(str):
+    """A string with its text as it is written, in quotes."""
+
+    __slots__ = ("text",)
+
+    text: str
+
+    def __new__(cls, value: str, text: str) -> _JsonString:
+        made = super().__new__(cls, value)
+        made.text = text
+        return made
 
 
 def _no_constant(text: str) -> Any:
@@ -78,45 +111,202 @@ _DECODER = json.JSONDecoder(
 
 
 class ExactRow:
-    """A decoder of one value at a time into the declared columns, in their order."""
+    """A decoder of one value at a time into the declared columns, in their order.
 
-    def __init__(self, columns: Sequence[Column]) -> None:
-        self._fields = frozenset(c.field for c in columns)
-        self._columns = tuple((c.field, c.required, _Rule(c).choose()) for c in columns)
+    `rest`: the name of the column that gets the fields that no other column reads.
+    """
+
+    def __init__(self, columns: Sequence[Column], *, rest: str | None = None) -> None:
+        self._columns = tuple(None if c.name == rest else _Part(c) for c in columns)
+        self._known = frozenset(c.path[0] for c in columns if c.name != rest)
+        self._needs_text = rest is not None or any(map(_keeps_text, columns))
 
     def decode(self, value: bytes) -> list[Any]:
-        """Return one Python value per column (times as microseconds, dates as days); raises MismatchError."""
-        found: dict[str, Any] = {}
-        twice: set[str] = set()
-        for name, inner in _parse(value).pairs:
-            if name in self._fields:
-                if name in found:
-                    twice.add(name)
-                found[name] = inner
-        row: list[Any] = []
-        for name, required, convert in self._columns:
-            if name in twice:
-                raise MismatchError("duplicate", "occurs twice", field=_name(name))
-            inner = found.get(name)
-            if inner is None:
-                if required:
-                    kind = "null" if name in found else "missing"
-                    raise MismatchError(kind, f"required and {kind}", field=_name(name))
-                row.append(None)
-            else:
-                row.append(convert(inner))
-        return row
+        """Return one Python value per column; raises MismatchError.
 
-    def converter(self, index: int) -> Callable[[Any], Any]:
-        """Return the rule of one column: it converts a parsed JSON value, or raises MismatchError."""
-        return self._columns[index][2]
+        Times are microseconds, dates days, UUIDs bytes; a struct is a dict, a list a list, a map a list of pairs.
+        """
+        parsed = _parse(value, with_text=self._needs_text)
+        return [
+            rest_text(parsed, self._known) if part is None else part.read(parsed)
+            for part in self._columns
+        ]
+
+
+def _keeps_text(column: Column) -> bool:
+    return column.parse == JSON_TEXT or any(map(_keeps_text, column.fields))
+
+
+class _Part:
+    """A column, or a part of a nested one: how its value is found in an object, and how it is converted.
+
+    `place` is the place of a part as a dead letter names it; elements and entries are `[]`, without their position.
+    """
+
+    def __init__(self, column: Column, place: str | None = None) -> None:
+        self._path = column.path
+        self._required = column.required
+        self.place = _name(path_text(column.path)) if place is None else place
+        self.convert = _converter(column, self.place)
+
+    def read(self, parsed: _JsonObject) -> Any:
+        """Return the part's value in the object that its path begins in; raises MismatchError."""
+        inner, is_there = self._found(parsed)
+        if inner is None:
+            self.require_value("null" if is_there else "missing")
+            return None
+        return self.convert(inner)
+
+    def require_value(self, why: str) -> None:
+        """Raise MismatchError if null is not allowed."""
+        if self._required:
+            raise MismatchError(why, f"required and {why}", field=self.place)
+
+    def _found(self, parsed: Any) -> tuple[Any, bool]:
+        """Return the value at the path, and if it is there."""
+        inner = parsed
+        for number, step in enumerate(self._path):
+            if inner is None:
+                return None, False
+            if isinstance(step, int):
+                if not isinstance(inner, list):
+                    raise self._other(inner, number, "is not an array")
+                if step >= len(inner):
+                    return None, False
+                inner = inner[step]
+                continue
+            if not isinstance(inner, _JsonObject):
+                raise self._other(inner, number, "is not an object")
+            given = [value for name, value in inner.pairs if name == step]
+            if len(given) > 1:
+                raise MismatchError("duplicate", "occurs twice", field=self._upto(number + 1))
+            if not given:
+                return None, False
+            inner = given[0]
+        return inner, True
+
+    def _other(self, value: Any, number: int, why: str) -> MismatchError:
+        return MismatchError("type", f"{_shown(value)} {why}", field=self._upto(number))
+
+    def _upto(self, number: int) -> str:
+        above = self.place[: len(self.place) - len(path_text(self._path))]
+        return _name(above + path_text(self._path[:number]))
+
+
+def _converter(column: Column, place: str) -> Callable[[Any], Any]:
+    """Return the rule of a column: it converts a parsed JSON value, or raises MismatchError."""
+    if column.type == STRUCT:
+        return _Struct(column, place).read
+    if column.type == LIST:
+        return _List(column, place).read
+    if column.type == MAP:
+        return _Map(column, place).read
+    return _Rule(column, place).choose()
+
+
+def converter(column: Column) -> Callable[[Any], Any]:
+    """Return the rule of a column: it converts a parsed JSON value, or raises MismatchError."""
+    return _converter(column, _name(column.field))
+
+
+class _Struct:
+    def __init__(self, column: Column, place: str) -> None:
+        self._place = place
+        self._parts = tuple((p.name, _Part(p, f"{place}.{p.field}")) for p in column.fields)
+
+    def read(self, value: Any) -> dict[str, Any]:
+        if not isinstance(value, _JsonObject):
+            raise MismatchError("type", f"{_shown(value)} is not an object", field=self._place)
+        return {name: part.read(value) for name, part in self._parts}
+
+
+class _List:
+    def __init__(self, column: Column, place: str) -> None:
+        self._place = place
+        self._element = _Part(column.fields[0], f"{place}[]")
+
+    def read(self, value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise MismatchError("type", f"{_shown(value)} is not an array", field=self._place)
+        return [_inside(self._element, element) for element in value]
+
+
+class _Map:
+    def __init__(self, column: Column, place: str) -> None:
+        self._place = place
+        key, value = column.fields
+        self._key = _Rule(key, place, is_key=True).choose()
+        self._value = _Part(value, f"{place}[]")
+
+    def read(self, value: Any) -> list[tuple[Any, Any]]:
+        if not isinstance(value, _JsonObject):
+            raise MismatchError("type", f"{_shown(value)} is not an object", field=self._place)
+        pairs = [(self._key(name), _inside(self._value, inner)) for name, inner in value.pairs]
+        if len({key for key, _ in pairs}) != len(pairs):
+            raise MismatchError("duplicate", "a key occurs twice", field=self._place)
+        return pairs
+
+
+def _inside(part: _Part, value: Any) -> Any:
+    if value is None:
+        part.require_value("null")
+        return None
+    return part.convert(value)
+
+
+def rest_text(parsed: _JsonObject, known: Collection[str | int]) -> str:
+    """Return the entries whose names are not in `known`, as they are written, as the text of a JSON object."""
+    kept = (
+        entry
+        for (name, _), entry in zip(parsed.pairs, parsed.entries, strict=True)
+        if name not in known
+    )
+    return "{" + ",".join(kept) + "}"
+
+
+def _with_text(text: str, at: int) -> tuple[Any, int]:
+    """Return the value that begins at `at`, with its text as written, and the position after it. `text` is valid JSON."""
+    if text[at] == '"':
+        found, end = _SCAN_STRING(text, at + 1)
+        return _JsonString(found, text[at:end]), end
+    if text[at] not in "[{":
+        value, end = _DECODER.raw_decode(text, at)
+        return value, end
+    closer = "]" if text[at] == "[" else "}"
+    names: list[str] = []
+    values: list[Any] = []
+    entries: list[str] = []
+    end = _after_blank(text, at + 1)
+    while text[end] != closer:
+        begin = end
+        if closer == "}":
+            name, after = _SCAN_STRING(text, end + 1)
+            names.append(name)
+            end = _after_blank(text, _after_blank(text, after) + 1)
+        value, end = _with_text(text, end)
+        values.append(value)
+        entries.append(text[begin:end])
+        end = _after_blank(text, end)
+        if text[end] == ",":
+            end = _after_blank(text, end + 1)
+    end += 1
+    if closer == "]":
+        return _JsonArray(values, text[at:end]), end
+    pairs = list(zip(names, values, strict=True))
+    return _JsonObject(pairs, text=text[at:end], entries=tuple(entries)), end
+
+
+def _after_blank(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    assert found is not None  # it matches no blank, too
+    return found.end()
 
 
 def _name(field: str) -> str:
     return shorten(field, 80)
 
 
-def _parse(value: bytes) -> _JsonObject:
+def _parse(value: bytes, *, with_text: bool) -> _JsonObject:
     if len(value) > VALUE_BYTES_MAX:
         raise MismatchError(
             "size", f"the value has {len(value)} bytes, more than {VALUE_BYTES_MAX}"
@@ -135,7 +325,10 @@ def _parse(value: bytes) -> _JsonObject:
         raise MismatchError("json", str(error)) from error
     if not isinstance(parsed, _JsonObject):
         raise MismatchError("object", f"expected an object, found {_shown(parsed)}")
-    return parsed
+    if not with_text:
+        return parsed
+    found: _JsonObject = _with_text(text, text.index("{"))[0]
+    return found
 
 
 def _too_deep(value: bytes) -> bool:
@@ -183,9 +376,10 @@ def _nearest_float(literal: str, near: float) -> float:
 class _Rule:
     """The rule that converts a parsed JSON value to a column's value, or raises MismatchError with the reason."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: Column, place: str, *, is_key: bool = False) -> None:
         self._column = column
-        self._name = _name(column.field)
+        self._name = place
+        self._is_key = is_key
         self._kind = column.type
         self._article = "an" if _AN.match(column.type) else "a"
         self._decimal = decimal_size(column.type)
@@ -194,15 +388,21 @@ class _Rule:
         """Return the method for the column's type."""
         if self._decimal:
             return self.decimal
+        if self._column.parse == JSON_TEXT:
+            return self.json_text
         simple = {
             "boolean": self.boolean,
             "string": self.string,
             "binary": self.binary,
+            "uuid": self.uuid,
+            "time": self.time_of_day,
             "int": self.integer,
             "long": self.integer,
             "float": self.rounded,
             "double": self.rounded,
         }
+        if fixed_bytes(self._kind):
+            return self.binary
         return simple.get(self._kind, self.time)
 
     def refuse(self, why: str, value: Any, detail: str | None = None) -> MismatchError:
@@ -211,7 +411,9 @@ class _Rule:
         return MismatchError(why, f"{_shown(value)} {wrong}", field=self._name)
 
     def number(self, value: Any) -> _Number:
-        """Return a JSON number as text; refuse any other value."""
+        """Return a JSON number as text; refuse any other value. A map's key is a string with the syntax of a number."""
+        if self._is_key and isinstance(value, str) and _NUMBER.fullmatch(value):
+            return _Number(value)
         if not isinstance(value, _Number):
             raise self.refuse("type", value)
         return value
@@ -247,7 +449,36 @@ class _Rule:
             raise self.refuse("type", value, "is not base64") from error
         if binascii.b2a_base64(content, newline=False) != literal:
             raise self.refuse("type", value, "is not base64")
+        length = fixed_bytes(self._kind)
+        if length is not None and len(content) != length:
+            raise self.refuse("range", value, f"has {len(content)} bytes, not {length}")
         return content
+
+    def uuid(self, value: Any) -> bytes:
+        """Return the 16 bytes of 8-4-4-4-12 hexadecimal digits in either case (RFC 9562, section 4)."""
+        found = self.text(value)
+        if not _UUID.fullmatch(found):
+            raise self.refuse("type", value)
+        return bytes.fromhex(found.replace("-", ""))
+
+    def time_of_day(self, value: Any) -> int:
+        """Return microseconds since midnight of `HH:MM[:SS[.ffffff]]`."""
+        found = _TIME_OF_DAY.fullmatch(self.text(value))
+        if not found:
+            raise self.refuse("time", value, "is not a time of day like 05:15:00")
+        hour, minute, second = int(found[1]), int(found[2]), int(found[3] or 0)
+        if hour > 23 or minute > 59 or second > 59:
+            raise self.refuse("time", value, "has an invalid time of day")
+        fraction = (found[4] or "").ljust(9, "0")
+        if fraction[6:] != "000":
+            raise self.refuse("inexact", value, "is finer than a microsecond")
+        return ((hour * 60 + minute) * 60 + second) * 1_000_000 + int(fraction[:6])
+
+    def json_text(self, value: Any) -> str:
+        """Return the value as it is written in the record; a string must be one that UTF-8 can encode."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        return value if isinstance(value, _Number) else str(value.text)
 
     def integer(self, value: Any) -> int:
         """Return a whole number that fits the type."""

@@ -1,8 +1,8 @@
-"""Compiled kernels that read the fields found by `scan` into the buffers of Arrow columns, one column at a time.
+"""Compiled kernels that read the values found by `locate` into the buffers of Arrow columns, one column at a time.
 
-They follow the same rule as `scan`: if a value is not proven (another kind, too many digits, an uncommon form of a time),
-its row is marked `needs_exact` for `exact`. `text` has the batch's bytes; `kinds`, `begins`, `sizes` and `needs_exact`
-are arrays over rows.
+They follow the same rule as `locate`: if a value is not proven (another kind, too many digits, an uncommon form of a
+time), its row is marked `needs_exact` for `exact`. `text` has the batch's bytes; `kinds`, `begins`, `sizes` and
+`needs_exact` are arrays over rows, or over the elements of lists.
 """
 
 from __future__ import annotations
@@ -367,3 +367,118 @@ def read_times(
             out[row] = micros
         else:
             needs_exact[row] = 1
+
+
+@compiled
+def read_times_of_day(
+    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
+) -> None:
+    """Read times of day, `HH:MM:SS[.ffffff]`, as microseconds since midnight."""
+    for row in range(kinds.size):
+        kind = kinds[row]
+        if kind in (MISSING, NULL) or needs_exact[row]:
+            continue
+        proven, micros = False, np.int64(0)
+        if kind == PLAIN:
+            proven, micros = _time_of_day(text, begins[row], begins[row] + sizes[row])
+        if proven:
+            out[row] = micros
+        else:
+            needs_exact[row] = 1
+
+
+@compiled
+def _time_of_day(text: Array, at: Int, end: Int) -> tuple[bool, Int]:
+    if end - at < 8 or text[at + 2] != 58 or text[at + 5] != 58:
+        return False, np.int64(0)
+    hour, minute, second = _digits(text, at, 2), _digits(text, at + 3, 2), _digits(text, at + 6, 2)
+    if min(hour, minute, second) < 0 or hour > 23 or minute > 59 or second > 59:
+        return False, np.int64(0)
+    micros = (hour * 60 + minute) * 60_000_000 + second * 1_000_000
+    at += 8
+    if at < end and text[at] == 46:
+        at += 1
+        unit, first = np.int64(100_000), at
+        while at < end and 48 <= text[at] <= 57 and unit > 0:
+            micros += unit * (np.int64(text[at]) - 48)
+            unit //= 10
+            at += 1
+        if at == first:
+            return False, np.int64(0)
+    return at == end, micros
+
+
+@compiled
+def read_uuids(
+    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
+) -> None:
+    """Read UUIDs, 8-4-4-4-12 hexadecimal digits in either case (RFC 9562, section 4), as 16 bytes."""
+    for row in range(kinds.size):
+        kind = kinds[row]
+        if kind in (MISSING, NULL) or needs_exact[row]:
+            continue
+        if kind != PLAIN or sizes[row] != 36 or not _uuid(text, begins[row], out, row):
+            needs_exact[row] = 1
+
+
+@compiled
+def _uuid(text: Array, at: Int, out: Array, row: Int) -> bool:
+    digit = 0
+    for i in range(36):
+        byte = text[at + i]
+        if i in (8, 13, 18, 23):
+            if byte != 45:
+                return False
+            continue
+        value = hex_digit(byte)
+        if value < 0:
+            return False
+        if digit & 1:
+            out[row, digit >> 1] |= value
+        else:
+            out[row, digit >> 1] = value << 4
+        digit += 1
+    return True
+
+
+@compiled
+def copy_spans(text: Array, begins: Array, offsets: Array, out: Array) -> None:
+    """Copy a span of `text` per row; `offsets` are the Arrow offsets of the copies in `out`."""
+    for row in range(begins.size):
+        to, begin = np.int64(offsets[row]), np.int64(begins[row])
+        for i in range(offsets[row + 1] - to):
+            out[to + i] = text[begin + i]
+
+
+@compiled
+def measure_rest(begins: Array, ends: Array, lengths: Array, offsets: Array) -> None:
+    """Fill the Arrow offsets of a column of JSON objects, each of `lengths` entries, which are the spans of the text."""
+    entry = 0
+    offsets[0] = 0
+    for row in range(lengths.size):
+        size = np.int64(2)
+        for i in range(lengths[row]):
+            size += ends[entry] - begins[entry] + (1 if i else 0)
+            entry += 1
+        offsets[row + 1] = offsets[row] + size
+
+
+@compiled
+def copy_rest(
+    text: Array, begins: Array, ends: Array, lengths: Array, offsets: Array, out: Array
+) -> None:
+    """Write the JSON objects that `measure_rest` measured into `out`: their entries, separated by commas."""
+    entry = 0
+    for row in range(lengths.size):
+        to = np.int64(offsets[row])
+        out[to] = 123
+        to += 1
+        for i in range(lengths[row]):
+            if i:
+                out[to] = 44
+                to += 1
+            for at in range(begins[entry], ends[entry]):
+                out[to] = text[at]
+                to += 1
+            entry += 1
+        out[to] = 125

@@ -1,8 +1,6 @@
-"""Compiled kernels that find the declared fields of a batch of JSON values in one pass; `read` reads their values.
+"""Compiled kernels for the grammar of JSON: each returns the position after what it reads, or -1.
 
-A kernel decodes only what it can prove. If a row has anything else, or is only unusual (an escaped key, a huge number),
-it is marked `needs_exact` and goes to `exact`, whose rules alone decide. Grammar: RFC 8259; UTF-8: RFC 3629, section 4.
-Positions are absolute in the batch's byte buffer. Arrays over rows and fields are indexed `[field, row]`.
+Grammar: RFC 8259; UTF-8: RFC 3629, section 4. Positions are absolute in the batch's byte buffer.
 """
 
 from __future__ import annotations
@@ -17,15 +15,15 @@ from tallystick.runtime.compiled import kernel
 Array = npt.NDArray[Any]
 Int = Any  # A Python int outside of compiled code, int64 inside.
 
-# The kinds of a field's value in one row.
-MISSING, NULL, TRUE, FALSE, INTEGER, FRACTION, PLAIN, ESCAPED, NESTED = range(9)
+# The kinds of a value.
+MISSING, NULL, TRUE, FALSE, INTEGER, FRACTION, PLAIN, ESCAPED, OBJECT, ARRAY = range(10)
 DEPTH_MAX = 64
 
 compiled = kernel()
 
 
 @compiled
-def _blank(text: Array, at: Int, end: Int) -> Int:
+def blank(text: Array, at: Int, end: Int) -> Int:
     while at < end and (text[at] == 32 or text[at] == 10 or text[at] == 13 or text[at] == 9):
         at += 1
     return at
@@ -75,7 +73,7 @@ def _utf8(text: Array, at: Int, end: Int) -> Int:
 
 
 @compiled
-def _string(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
+def string(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
     """Return (position after the closing quote or -1, has escapes) of the string whose first character is at `at`."""
     escaped = False
     while at < end:
@@ -176,11 +174,11 @@ def _word(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
 
 
 @compiled
-def _scalar(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
+def scalar(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (position after the scalar at `at` or -1, its kind)."""
     byte = text[at]
     if byte == 34:
-        after, escaped = _string(text, at + 1, end)
+        after, escaped = string(text, at + 1, end)
         return after, ESCAPED if escaped else PLAIN
     if byte == 45 or 48 <= byte <= 57:
         after, whole = _number(text, at, end)
@@ -189,24 +187,24 @@ def _scalar(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
 
 
 @compiled
-def _key(text: Array, at: Int, end: Int) -> Int:
+def key(text: Array, at: Int, end: Int) -> Int:
     """Return the position after the colon of the key whose quote is expected at `at`, or -1."""
     if at >= end or text[at] != 34:
         return -1
-    at, _ = _string(text, at + 1, end)
+    at, _ = string(text, at + 1, end)
     if at < 0:
         return -1
-    at = _blank(text, at, end)
+    at = blank(text, at, end)
     return at + 1 if at < end and text[at] == 58 else -1
 
 
 @compiled
-def _nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
+def nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
     """Return the position after the array or object that opens at `at`, `depth` levels down, or -1."""
     closers = np.zeros(DEPTH_MAX + 1, np.uint8)
     outside = depth
     while True:
-        at = _blank(text, at, end)
+        at = blank(text, at, end)
         if at >= end:
             return -1
         if text[at] == 123 or text[at] == 91:
@@ -216,20 +214,20 @@ def _nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, P
             closers[depth] = (
                 text[at] + 2
             )  # In ASCII each closing bracket is two after its opening one.
-            at = _blank(text, at + 1, end)
+            at = blank(text, at + 1, end)
             if at >= end:
                 return -1
             if text[at] != closers[depth]:
                 if closers[depth] == 125:
-                    at = _key(text, at, end)
+                    at = key(text, at, end)
                     if at < 0:
                         return -1
                 continue
         else:
-            at, _ = _scalar(text, at, end)
+            at, _ = scalar(text, at, end)
             if at < 0:
                 return -1
-            at = _blank(text, at, end)
+            at = blank(text, at, end)
             if at >= end:
                 return -1
         while text[at] == closers[depth]:
@@ -237,116 +235,13 @@ def _nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, P
             at += 1
             if depth == outside:
                 return at
-            at = _blank(text, at, end)
+            at = blank(text, at, end)
             if at >= end:
                 return -1
         if text[at] != 44:
             return -1
-        at = _blank(text, at + 1, end)
+        at = blank(text, at + 1, end)
         if closers[depth] == 125:
-            at = _key(text, at, end)
+            at = key(text, at, end)
             if at < 0:
                 return -1
-
-
-@compiled
-def _field(text: Array, first: Int, last: Int, names: Array, name_starts: Array, guess: Int) -> Int:
-    """Return the index of the field named text[first:last], trying `guess` first, or -1."""
-    count = name_starts.size - 1
-    for step in range(count):
-        index = guess + step
-        if index >= count:
-            index -= count
-        start = name_starts[index]
-        if name_starts[index + 1] - start != last - first:
-            continue
-        same = True
-        for i in range(last - first):
-            if text[first + i] != names[start + i]:
-                same = False
-                break
-        if same:
-            return index
-    return -1
-
-
-@compiled
-def _row(  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
-    text: Array,
-    at: Int,
-    end: Int,
-    names: Array,
-    name_starts: Array,
-    row: Int,
-    kinds: Array,
-    begins: Array,
-    sizes: Array,
-) -> bool:
-    """Find the fields of one value; return True if it is one JSON object and nothing in it is unusual."""
-    at = _blank(text, at, end)
-    if at >= end or text[at] != 123:
-        return False
-    at = _blank(text, at + 1, end)
-    if at < end and text[at] == 125:
-        return bool(_blank(text, at + 1, end) == end)
-    guess = 0
-    while True:
-        if at >= end or text[at] != 34:
-            return False
-        first = at + 1
-        at, escaped = _string(text, first, end)
-        if at < 0 or escaped:
-            return False
-        field = _field(text, first, at - 1, names, name_starts, guess)
-        at = _blank(text, at, end)
-        if at >= end or text[at] != 58:
-            return False
-        at = _blank(text, at + 1, end)
-        if at >= end:
-            return False
-        first = at
-        if text[at] == 123 or text[at] == 91:
-            kind = NESTED
-            at = _nested(text, at, end, 1)
-        else:
-            at, kind = _scalar(text, at, end)
-        if at < 0:
-            return False
-        if field >= 0:
-            if kinds[field, row] != MISSING:
-                return False
-            quoted = 1 if kind in (PLAIN, ESCAPED) else 0
-            kinds[field, row] = kind
-            begins[field, row] = first + quoted
-            sizes[field, row] = at - first - 2 * quoted
-            guess = field + 1 if field + 2 < name_starts.size else 0
-        at = _blank(text, at, end)
-        if at >= end:
-            return False
-        if text[at] == 125:
-            return bool(_blank(text, at + 1, end) == end)
-        if text[at] != 44:
-            return False
-        at = _blank(text, at + 1, end)
-
-
-@compiled
-def find_fields(
-    text: Array,
-    offsets: Array,
-    names: Array,
-    name_starts: Array,
-    bytes_max: Int,
-    kinds: Array,
-    begins: Array,
-    sizes: Array,
-    needs_exact: Array,
-) -> None:
-    """Fill kind, position and size of each field of each row; skip rows marked `needs_exact`, and mark unproven rows."""
-    for row in range(offsets.size - 1):
-        start, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
-        if needs_exact[row] == 0 and (
-            end - start > bytes_max
-            or not _row(text, start, end, names, name_starts, row, kinds, begins, sizes)
-        ):
-            needs_exact[row] = 1

@@ -1,0 +1,378 @@
+"""A compiled kernel that finds the values of a layout's nodes in a batch of JSON values in one pass; `read` reads them.
+
+The kernel finds only what it can prove. If a record has anything else, or is only unusual (an escaped key, a huge
+number), it is marked `needs_exact` and goes to `exact`, whose rules alone decide. Positions are absolute in the batch's
+byte buffer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tallystick.engine.decode.json.layout import (
+    ELEMENTS,
+    ENTRIES,
+    FIELDS,
+    POSITIONS,
+    Layout,
+    LayoutArrays,
+)
+from tallystick.engine.decode.json.scan import (
+    ARRAY,
+    DEPTH_MAX,
+    ESCAPED,
+    MISSING,
+    OBJECT,
+    PLAIN,
+    Array,
+    Int,
+    blank,
+    compiled,
+    nested,
+    scalar,
+    string,
+)
+
+PROVEN, UNPROVEN, FULL = range(3)
+# What the state machine does next: read a value, end one, begin an element or entry, or begin the first one.
+_VALUE, _AFTER, _ITEM, _OPENED = range(4)
+
+
+class FoundArrays(NamedTuple):
+    """What was found: kind, begin and size of each node's value per slot, a node's slots from `base` on.
+
+    `length`: of a list or map, the number of its slots in the inner scope, which follow those of the list before it.
+    `used`: slots per scope; `full`: if a scope had no room for a record's slots.
+    """
+
+    kinds: Array
+    begins: Array
+    sizes: Array
+    length: Array
+    base: Array
+    used: Array
+    capacity: Array
+    full: Array
+
+
+class Found:
+    """The values of a batch, by node. A node's arrays have one element per slot of its scope."""
+
+    def __init__(self, layout: Layout, text: Array, arrays: FoundArrays) -> None:
+        self.text = text
+        self._layout = layout
+        self._arrays = arrays
+
+    def slots(self, scope: int) -> int:
+        """Return how many slots a scope has."""
+        return int(self._arrays.used[scope])
+
+    def of(self, node: int, what: str) -> Array:
+        """Return `kinds`, `begins`, `sizes` or `length` of a node."""
+        begin = int(self._arrays.base[node])
+        values: Array = getattr(self._arrays, what)
+        return values[begin : begin + self.slots(self._layout.nodes[node].scope)]
+
+
+def locate(layout: Layout, values: pa.BinaryArray, needs_exact: Array, *, bytes_max: int) -> Found:
+    """Find the values of all nodes in a batch of records; mark the records that are not proven in `needs_exact`."""
+    text, offsets = _buffers(values)
+    rows = len(values)
+    capacity = np.full(layout.scopes, max(rows, 16), np.int64)
+    found = _empty(layout, capacity)
+    found.used[0] = rows
+    row = 0
+    while True:
+        row = find_values(text, offsets, row, bytes_max, layout.arrays, found, needs_exact)
+        if row >= rows:
+            return Found(layout, text, found)
+        found = _grown(layout, found)
+
+
+def _empty(layout: Layout, capacity: Array) -> FoundArrays:
+    sizes = capacity[layout.arrays.scopes]
+    base = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    total = int(base[-1])
+    has_inner = bool((layout.arrays.inner >= 0).any())
+    inner_total = total if has_inner else 0
+    return FoundArrays(
+        kinds=np.zeros(total, np.uint8),
+        begins=np.empty(total, np.int32),
+        sizes=np.empty(total, np.int32),
+        length=np.zeros(inner_total, np.int32),
+        base=base,
+        used=np.zeros(layout.scopes, np.int64),
+        capacity=capacity,
+        full=np.zeros(layout.scopes, np.bool_),
+    )
+
+
+def _grown(layout: Layout, found: FoundArrays) -> FoundArrays:
+    """Return the same with room for four times as many slots in each scope that had no room."""
+    larger = _empty(layout, np.where(found.full, found.capacity * 4, found.capacity))
+    larger.used[:] = found.used
+    for node in layout.nodes:
+        old, new = int(found.base[node.number]), int(larger.base[node.number])
+        count = int(found.used[node.scope])
+        for before, after in zip(found[:4], larger[:4], strict=True):
+            after[new : new + count] = before[old : old + count]
+    return larger
+
+
+def _buffers(values: pa.BinaryArray) -> tuple[Array, Array]:
+    _, offsets, content = values.buffers()
+    text = (
+        np.frombuffer(content, np.uint8)
+        if content is not None and content.size
+        else np.zeros(1, np.uint8)
+    )
+    if offsets is None or not offsets.size:
+        return text, np.zeros(1, np.int32)
+    starts = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    return text, starts
+
+
+@compiled
+def _edge(text: Array, first: Int, last: Int, layout: LayoutArrays, node: Int, guess: Int) -> Int:
+    """Return the edge from `node` of the field text[first:last], trying `guess` first, or -1."""
+    begin = layout.edge_starts[node]
+    count = layout.edge_starts[node + 1] - begin
+    for step in range(count):
+        edge = guess + step
+        if edge >= begin + count:
+            edge -= count
+        start = layout.name_starts[edge]
+        if layout.name_starts[edge + 1] - start != last - first:
+            continue
+        same = True
+        for i in range(last - first):
+            if text[first + i] != layout.names[start + i]:
+                same = False
+                break
+        if same:
+            return edge
+    return -1
+
+
+@compiled
+def _position(layout: LayoutArrays, node: Int, position: Int) -> Int:
+    """Return the node of the element at a position, or -1."""
+    for edge in range(layout.edge_starts[node], layout.edge_starts[node + 1]):
+        if layout.at[edge] == position:
+            return layout.edge_nodes[edge]
+    return -1
+
+
+@compiled
+def _slot(found: FoundArrays, scope: Int) -> Int:
+    """Return the next slot of a scope, or -1 if there is no room."""
+    slot = found.used[scope]
+    if slot >= found.capacity[scope]:
+        found.full[scope] = True
+        return -1
+    found.used[scope] = slot + 1
+    return slot
+
+
+@compiled
+def _record(  # noqa: C901, PLR0912, PLR0915 - a state machine, read best from top to bottom
+    text: Array,
+    at: Int,
+    end: Int,
+    row: Int,
+    layout: LayoutArrays,
+    found: FoundArrays,
+    nodes: Array,
+    slots: Array,
+    begins: Array,
+    counts: Array,
+) -> Int:
+    """Find the values of one record. Return PROVEN if it is a JSON object without anything unusual."""
+    at = blank(text, at, end)
+    if at >= end or text[at] != 123:
+        return UNPROVEN
+    kinds, base = found.kinds, found.base
+    depth = 0
+    node, slot, begin = np.int64(0), np.int64(row), np.int64(at)
+    state = _VALUE
+    while True:
+        if state == _VALUE:
+            begin = at
+            byte = text[at]
+            place = np.int64(0)
+            if node >= 0:
+                place = base[node] + slot
+                if kinds[place] != MISSING:
+                    return UNPROVEN
+            if byte in (123, 91):
+                mode = layout.modes[node] if node >= 0 else 0
+                opens = mode in (FIELDS, ENTRIES) if byte == 123 else mode in (ELEMENTS, POSITIONS)
+                if node >= 0:
+                    kinds[place] = OBJECT if byte == 123 else ARRAY
+                    found.begins[place] = begin
+                if opens:
+                    depth += 1
+                    if depth > DEPTH_MAX:
+                        return UNPROVEN
+                    nodes[depth], slots[depth], begins[depth] = node, slot, begin
+                    counts[depth] = layout.edge_starts[node] if mode == FIELDS else 0
+                    at += 1
+                    state = _OPENED
+                else:
+                    at = nested(text, at, end, depth)
+                    if at < 0:
+                        return UNPROVEN
+                    if node >= 0:
+                        found.sizes[place] = at - begin
+                    state = _AFTER
+            else:
+                at, kind = scalar(text, at, end)
+                if at < 0:
+                    return UNPROVEN
+                if node >= 0:
+                    quoted = 1 if kind in (PLAIN, ESCAPED) else 0
+                    kinds[place] = kind
+                    found.begins[place] = begin + quoted
+                    found.sizes[place] = at - begin - 2 * quoted
+                state = _AFTER
+        elif state == _AFTER:
+            if node >= 0 and layout.others[node] >= 0:
+                node = layout.others[node]
+                at = begin
+                state = _VALUE
+                continue
+            at = blank(text, at, end)
+            if depth == 0:
+                return PROVEN if at == end else UNPROVEN
+            if at >= end:
+                return UNPROVEN
+            if text[at] == 44:
+                at = blank(text, at + 1, end)
+                state = _ITEM
+                continue
+            node, slot, begin = nodes[depth], slots[depth], begins[depth]
+            mode = layout.modes[node]
+            if text[at] != (125 if mode in (FIELDS, ENTRIES) else 93):
+                return UNPROVEN
+            at += 1
+            found.sizes[base[node] + slot] = at - begin
+            depth -= 1
+        elif state == _OPENED:
+            at = blank(text, at, end)
+            if at >= end:
+                return UNPROVEN
+            mode = layout.modes[node]
+            if text[at] == (125 if mode in (FIELDS, ENTRIES) else 93):
+                at += 1
+                found.sizes[base[node] + slot] = at - begin
+                depth -= 1
+                state = _AFTER
+            else:
+                state = _ITEM
+        else:
+            outer, slot = nodes[depth], slots[depth]
+            mode = layout.modes[outer]
+            if mode in (FIELDS, ENTRIES):
+                if at >= end or text[at] != 34:
+                    return UNPROVEN
+                first = at + 1
+                at, escaped = string(text, first, end)
+                if at < 0 or escaped:
+                    return UNPROVEN
+                last = at - 1
+                at = blank(text, at, end)
+                if at >= end or text[at] != 58:
+                    return UNPROVEN
+                at = blank(text, at + 1, end)
+                holder = outer
+                node = np.int64(-1)
+                if mode == FIELDS:
+                    edge = _edge(text, first, last, layout, outer, counts[depth])
+                    holder = np.int64(-1)
+                    if edge >= 0:
+                        node = np.int64(layout.edge_nodes[edge])
+                        counts[depth] = (
+                            edge + 1
+                            if edge + 1 < layout.edge_starts[outer + 1]
+                            else layout.edge_starts[outer]
+                        )
+                    else:
+                        holder = np.int64(layout.rest[outer])
+                if holder >= 0:
+                    within = slot
+                    slot = _slot(found, layout.inner[holder])
+                    if slot < 0:
+                        return FULL
+                    found.length[base[holder] + within] += 1
+                    place = base[layout.key[holder]] + slot
+                    kinds[place] = PLAIN
+                    found.begins[place] = first
+                    found.sizes[place] = last - first
+                    node = np.int64(layout.target[holder])
+            elif mode == ELEMENTS:
+                within = slot
+                slot = _slot(found, layout.inner[outer])
+                if slot < 0:
+                    return FULL
+                found.length[base[outer] + within] += 1
+                node = np.int64(layout.target[outer])
+            else:
+                node = np.int64(_position(layout, outer, counts[depth]))
+                counts[depth] += 1
+            if at >= end:
+                return UNPROVEN
+            state = _VALUE
+
+
+@compiled
+def _forget(row: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -> None:
+    """Remove what was found of a record that is not proven, or for which there was no room."""
+    for node in range(layout.modes.size):
+        scope = layout.scopes[node]
+        begin, end = (
+            (np.int64(row), np.int64(row) + 1) if scope == 0 else (before[scope], found.used[scope])
+        )
+        for slot in range(begin, end):
+            place = found.base[node] + slot
+            found.kinds[place] = MISSING
+            if layout.inner[node] >= 0:
+                found.length[place] = 0
+    for scope in range(1, found.used.size):
+        found.used[scope] = before[scope]
+
+
+@compiled
+def find_values(
+    text: Array,
+    offsets: Array,
+    first_row: Int,
+    bytes_max: Int,
+    layout: LayoutArrays,
+    found: FoundArrays,
+    needs_exact: Array,
+) -> Int:
+    """Fill `found` from `first_row` on. Return the row for which there was no room, or the number of rows.
+
+    Rows marked `needs_exact` are skipped, and rows that are not proven are marked.
+    """
+    nodes, slots = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
+    begins, counts = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
+    before = np.zeros(found.used.size, np.int64)
+    for row in range(first_row, offsets.size - 1):
+        if needs_exact[row]:
+            continue
+        start, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        if end - start > bytes_max:
+            needs_exact[row] = 1
+            continue
+        before[:] = found.used
+        outcome = _record(text, start, end, row, layout, found, nodes, slots, begins, counts)
+        if outcome != PROVEN:
+            _forget(row, before, layout, found)
+            if outcome == FULL:
+                return row
+            needs_exact[row] = 1
+    return offsets.size - 1
