@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     from tallystick.pipeline import Json as Json
     from tallystick.pipeline import Lookback as Lookback
     from tallystick.pipeline import Pipeline as Pipeline
+    from tallystick.pipeline import Raw as Raw
     from tallystick.pipeline import Table as Table
+    from tallystick.pipeline import Text as Text
     from tallystick.pipeline import Topic as Topic
 
 __version__ = VERSION
-_DECLARED = ["Column", "Format", "Json", "Lookback", "Pipeline", "Table", "Topic"]
+_DECLARED = ["Column", "Format", "Json", "Lookback", "Pipeline", "Raw", "Table", "Text", "Topic"]
 __all__ = [
     "Column",
     "Format",
@@ -50,7 +52,9 @@ __all__ = [
     "LakeSnapshot",
     "Lookback",
     "Pipeline",
+    "Raw",
     "Table",
+    "Text",
     "Topic",
     "__version__",
     "read_snapshot",

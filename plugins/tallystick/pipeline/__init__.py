@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, LINEAGE, Column
 from tallystick.pipeline.declared import LATENESS_MAX, ROW_SEMANTICS, Pipeline
-from tallystick.pipeline.formats import Format, Json
+from tallystick.pipeline.formats import Format, Json, Raw, Text
 from tallystick.pipeline.lookback import Lookback
 from tallystick.pipeline.outputs import DeclaredOutput, PlannedOutput, Replaced
 from tallystick.pipeline.spec import outputs_in_spec, pipeline_from_spec
@@ -33,8 +33,10 @@ __all__ = [
     "Lookback",
     "Pipeline",
     "PlannedOutput",
+    "Raw",
     "Replaced",
     "Table",
+    "Text",
     "Topic",
     "outputs_in_spec",
     "partition_rule",

@@ -148,7 +148,7 @@ class Pipeline:
         """Return the format of `topic`'s values."""
         declared = next(t for t in self.inputs if t.name == topic).decode
         found = declared or Json(self.tables[0].columns)
-        return found.format if isinstance(found, Json) else found
+        return found if isinstance(found, Format) else found.format
 
     def table(self, name: str) -> Table | None:
         """Return the declared table with that name, or None (`dead_letters` is not a declared table)."""

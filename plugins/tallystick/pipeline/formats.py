@@ -1,7 +1,7 @@
 """Formats of a topic's values, as a user declares them: the decoder and the columns.
 
-A decoder is found by its format's name (tallystick.engine.decode). JSON is part of tallystick; any other is a package
-that registers its decoder under that name.
+A decoder is found by its format's name (tallystick.engine.decode). JSON, text and raw bytes are part of tallystick; any
+other is a package that registers its decoder under that name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tallystick.format.canonical import dumps
 from tallystick.format.codec import StoredValue
 from tallystick.pipeline.columns import Column, decoded, refuse
 
-JSON = "json"
+JSON, TEXT, RAW = "json", "text", "raw"
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
@@ -62,11 +62,7 @@ class Json:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", decoded(self.columns, "decode"))
-        if self.tombstones not in ("dead", "keep"):
-            raise refuse(
-                f"tombstones: expected 'dead' or 'keep', found {self.tombstones!r}.",
-                "use one of the two.",
-            )
+        _check_tombstones(self.tombstones)
         if self.tombstones == "keep" and any(c.required for c in self.columns):
             raise refuse(
                 "tombstones='keep': expected only columns with required=False, found a required one.",
@@ -103,3 +99,54 @@ class Json:
                 "remove it, or use Json(...).",
             )
         return cls(declared.columns, tombstones, other_fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Values as texts in UTF-8, each whole in one string column. A value that is not UTF-8 is a dead letter.
+
+    `tombstones`: a null value is a dead letter (`dead`), or null in the column (`keep`).
+    """
+
+    column: str = "value"
+    tombstones: Literal["dead", "keep"] = "dead"
+
+    def __post_init__(self) -> None:
+        _ = self.format  # its column is checked here
+
+    @property
+    def format(self) -> Format:
+        """The same format in the form that a plan contains."""
+        return Format(TEXT, [_whole(self.column, "string", self.tombstones)])
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """Values as bytes of any kind, each whole in one binary column.
+
+    `tombstones`: a null value is a dead letter (`dead`), or null in the column (`keep`).
+    """
+
+    column: str = "value"
+    tombstones: Literal["dead", "keep"] = "dead"
+
+    def __post_init__(self) -> None:
+        _ = self.format  # its column is checked here
+
+    @property
+    def format(self) -> Format:
+        """The same format in the form that a plan contains."""
+        return Format(RAW, [_whole(self.column, "binary", self.tombstones)])
+
+
+def _whole(name: str, kind: str, tombstones: str) -> Column:
+    _check_tombstones(tombstones)
+    return Column(name, kind, required=tombstones == "dead")
+
+
+def _check_tombstones(tombstones: str) -> None:
+    if tombstones not in ("dead", "keep"):
+        raise refuse(
+            f"tombstones: expected 'dead' or 'keep', found {tombstones!r}.",
+            "use one of the two.",
+        )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tallystick.format import keys
 from tallystick.pipeline.columns import refuse
-from tallystick.pipeline.formats import JSON, Format, Json
+from tallystick.pipeline.formats import JSON, Format, Json, Raw, Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +14,16 @@ class Topic:
     """A Kafka topic and the format of its values. `decode=None`: JSON with the columns of the pipeline's first table."""
 
     name: str
-    decode: Json | Format | None = None
+    decode: Json | Text | Raw | Format | None = None
 
     def __post_init__(self) -> None:
         keys.check_topic(self.name)
         if isinstance(self.decode, Format) and self.decode.name == JSON:
             Json.of(self.decode)  # its options are checked here, the others' by their decoder
-        if self.decode is not None and not isinstance(self.decode, Json | Format):
+        if self.decode is not None and not isinstance(self.decode, Json | Text | Raw | Format):
             raise refuse(
                 f"topic {self.name}: unknown decode={self.decode!r}.",
                 "use Json([Column(...), ...]) for JSON objects, or omit decode for JSON with the columns of the first "
-                "table. Avro, Protobuf and other formats need a decoder that is installed: Format(name, [Column(...)]).",
+                "table; Text() or Raw() for whole values. Avro, Protobuf and other formats need a decoder that is "
+                "installed: Format(name, [Column(...)]).",
             )

@@ -222,9 +222,18 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "nested source": Mistake(
         dag=[('"string", required=False)', '"string", required=False, source="geo.city")')],
-        check="DAG file",
-        text="column 'city': expected source= the name of a top-level field, found the nested path",
-        hint=r'source=r"geo\.city"',
+        records=[RECORD.replace('"city"', '"geo.city"')],
+        state="warning",
+        check="fields",
+        text="no record has the field 'geo.city', so column 'city' is null in every row",
+        hint=r'did you mean source=r"geo\.city"?',
+    ),
+    "nested source of a required column": Mistake(
+        dag=[('"string", required=False)', '"string", source="geo.city")')],
+        records=[RECORD.replace('"city"', '"geo.city"'), RECORD.replace('"city"', '"geo.city"')],
+        check="records",
+        text="2 read: 0 decoded, 2 dead letters: a run would have no row",
+        hint=r'The records have a field of that name: write source=r"geo\.city"',
     ),
     "warehouse without a prefix": Mistake(
         dag=[("WAREHOUSE", "s3://lake")],
@@ -469,7 +478,7 @@ MISTAKES: dict[str, Mistake] = {
         state="warning",
         check="records",
         text="2 read: 1 decoded, 1 dead letters",
-        hint="Nested values are not read yet: remove column 'city'",
+        hint='Column("city", "string", parse="json") reads the values of city',
     ),
     "long for a fraction": Mistake(
         records=[RECORD.replace("7", "7.5"), RECORD],

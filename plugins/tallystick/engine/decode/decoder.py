@@ -1,7 +1,8 @@
 """The interface of a decoder: batches of records in; typed rows out, with a reason for each record that has no row.
 
-A decoder is found by the name of its format. JSON is built in. A package registers another decoder as an entry point of
-the group `tallystick.decoders`, whose value is a DecoderFactory, on every machine that runs Spark tasks:
+A decoder is found by the name of its format. JSON, text and raw bytes are built in. A package registers another decoder
+as an entry point of the group `tallystick.decoders`, whose value is a DecoderFactory, on every machine that runs Spark
+tasks:
 
     [project.entry-points."tallystick.decoders"]
     csv = "company_formats.csv:CsvDecoder"
@@ -27,7 +28,11 @@ from tallystick.pipeline import Format
 from tallystick.tables.schema import arrow_schema
 
 GROUP = "tallystick.decoders"
-_BUILT_IN = {"json": "tallystick.engine.decode.json.rows:json_decoder"}
+_BUILT_IN = {
+    "json": "tallystick.engine.decode.json.rows:json_decoder",
+    "text": "tallystick.engine.decode.whole:whole_decoder",
+    "raw": "tallystick.engine.decode.whole:whole_decoder",
+}
 Positions = NDArray[np.int64]
 REASON_CHARS_MAX = 240
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,39}")

@@ -19,7 +19,7 @@ from tallystick.operations.sample.guess import fitting, object_of
 from tallystick.operations.sample.records import Sample
 from tallystick.pipeline import Column, Pipeline
 from tallystick.pipeline.dead_letters import exceeded
-from tallystick.pipeline.paths import Path
+from tallystick.pipeline.paths import Path, escaped
 
 RECORDS, TRANSFORM, EVENT_TIME, FIELDS = "records", "transform", "event time", "fields"
 ORDER = "order"
@@ -95,14 +95,16 @@ def _step(pipeline: Pipeline, kind: str, run: DryRun, samples: Sequence[Sample])
         if why in ("json", "utf8", "object") and not run.schema_ids and many:
             return "The topic's values are not JSON objects: declare the Format that they have."
         return None
+    values = (value for sample in samples for value in sample.values())
+    found = [one for value in values if (one := object_of(value)) is not None]
     if why in ("missing", "null") and field != column.field:
         return (
             f"If {field} may be missing or null, declare it as optional in column {column.name!r}."
         )
+    if why == "missing" and len(column.path) > 1 and any(field in one for one in found):
+        return f"The records have a field of that name: write {_source(field)}, which is no path."
     if why in ("missing", "null"):
         return f"If records may lack {field}, declare column {column.name!r} with required=False."
-    values = (value for sample in samples for value in sample.values())
-    found = [one for value in values if (one := object_of(value)) is not None]
     given = [_value_at(one, column.path) for one in found]
     better = fitting(field, given)
     if better is None:
@@ -114,6 +116,12 @@ def _step(pipeline: Pipeline, kind: str, run: DryRun, samples: Sequence[Sample])
         return None
     parse = f', parse="{better.parse}"' if better.parse else ""
     return f'Column("{column.name}", "{better.text}"{parse}) reads the values of {field}.'
+
+
+def _source(name: str) -> str:
+    """Return the argument that names a top-level field, as code."""
+    literal = escaped(name)
+    return f'source=r"{literal}"' if literal != name else f"source={name!r}"
 
 
 def _value_at(value: Any, path: Path) -> Any:
@@ -158,7 +166,7 @@ def _fields(pipeline: Pipeline, samples: Sequence[Sample], run: DryRun) -> Itera
                 FIELDS,
                 f"topic {topic.name}: no record has the field {column.field!r}, so column {column.name!r} is null in "
                 "every row",
-                f"did you mean source={near[0]!r}?"
+                f"did you mean {_source(near[0])}?"
                 if near
                 else "correct source=, or remove the column.",
             )
