@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tallystick.engine.decode.decoder import Reason
-from tallystick.engine.decode.json.exact import ExactRow, MismatchError
+from tallystick.engine.decode.json.exact import ExactRow
+from tallystick.engine.decode.json.parsed import MismatchError
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.pipeline import Column, Json
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tallystick.engine.decode.decoder import Decoded, Reason
 from tallystick.engine.decode.json import locate
-from tallystick.engine.decode.json.exact import ExactRow, MismatchError
+from tallystick.engine.decode.json.exact import ExactRow
+from tallystick.engine.decode.json.parsed import MismatchError
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Column, Json

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tallystick.engine.decode.decoder import REASON_CHARS_MAX, Reason
-from tallystick.engine.decode.json.exact import VALUE_BYTES_MAX
+from tallystick.engine.decode.json.parsed import VALUE_BYTES_MAX
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.pipeline import Column, Json
 

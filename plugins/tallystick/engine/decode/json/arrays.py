@@ -18,9 +18,10 @@ from tallystick.engine.conform import without_nulls
 from tallystick.engine.decode.json import instants
 from tallystick.engine.decode.json import read as json_read
 from tallystick.engine.decode.json import scan as json_scan
-from tallystick.engine.decode.json.exact import INT_BITS, MismatchError, converter
+from tallystick.engine.decode.json.exact import INT_BITS, converter
 from tallystick.engine.decode.json.layout import FIELDS, ColumnPlace, Node
 from tallystick.engine.decode.json.locate import Found
+from tallystick.engine.decode.json.parsed import MismatchError
 from tallystick.engine.decode.json.scan import Array
 from tallystick.format.types import LIST, MAP, STRUCT, decimal_size, fixed_bytes
 from tallystick.pipeline import Column

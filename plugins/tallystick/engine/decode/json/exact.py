@@ -20,94 +20,35 @@ regardless of their content, if the value is JSON.
 from __future__ import annotations
 
 import binascii
-import json
 import math
 import re
 import struct
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from tallystick.engine.decode.decoder import Reason, shorten
+from tallystick.engine.decode.decoder import shorten
 from tallystick.engine.decode.json import instants
+from tallystick.engine.decode.json.parsed import (
+    JsonNumber,
+    JsonObject,
+    MismatchError,
+    parsed_object,
+    rest_text,
+    shown,
+    text_of,
+)
 from tallystick.format.types import LIST, MAP, STRUCT, decimal_size, fixed_bytes
 from tallystick.pipeline import Column
 from tallystick.pipeline.columns import JSON_TEXT
 from tallystick.pipeline.paths import path_text
 
-VALUE_BYTES_MAX = 16 << 20
-DEPTH_MAX = 64
-EXCERPT_CHARS_MAX = 40
 NUMBER_CHARS_MAX = 400
 INT_BITS = {"int": 32, "long": 64}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_BRACKETS = re.compile(rb"[\[\]{}]")
-_SCAN_STRING = json.decoder.scanstring  # type: ignore[attr-defined]  # typeshed does not have it
-_BLANK = re.compile(r"[ \n\r\t]*")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TIME_OF_DAY = re.compile(r"(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?", re.ASCII)
 _AN = re.compile(r"[aeiou]")
-
-
-class MismatchError(ValueError):
-    """A value that becomes a dead letter, with its reason."""
-
-    def __init__(self, kind: str, detail: str, *, field: str | None = None) -> None:
-        self.reason = Reason(kind=kind, detail=detail, field=field)
-        super().__init__(str(self.reason))
-
-
-class _Number(str):
-    """A number as text: it is not rounded before the column's type is known."""
-
-    __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _JsonObject:
-    """An object. `text` and its `entries` as they are written: only if a column needs them."""
-
-    pairs: list[tuple[str, Any]]
-    text: str = ""
-    entries: tuple[str, ...] = ()
-
-
-class _JsonArray(list[Any]):
-    """An array with its text as it is written."""
-
-    __slots__ = ("text",)
-
-    def __init__(self, values: list[Any], text: str) -> None:
-        super().__init__(values)
-        self.text = text
-
-
-class _JsonString(str):
-    """A string with its text as it is written, in quotes."""
-
-    __slots__ = ("text",)
-
-    text: str
-
-    def __new__(cls, value: str, text: str) -> _JsonString:
-        made = super().__new__(cls, value)
-        made.text = text
-        return made
-
-
-def _no_constant(text: str) -> Any:
-    message = f"{text} is not JSON"
-    raise ValueError(message)
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_JsonObject,
-    parse_int=_Number,
-    parse_float=_Number,
-    parse_constant=_no_constant,
-)
 
 
 class ExactRow:
@@ -126,7 +67,7 @@ class ExactRow:
 
         Times are microseconds, dates days, UUIDs bytes; a struct is a dict, a list a list, a map a list of pairs.
         """
-        parsed = _parse(value, with_text=self._needs_text)
+        parsed = parsed_object(value, with_text=self._needs_text)
         return [
             rest_text(parsed, self._known) if part is None else part.read(parsed)
             for part in self._columns
@@ -149,7 +90,7 @@ class _Part:
         self.place = _name(path_text(column.path)) if place is None else place
         self.convert = _converter(column, self.place)
 
-    def read(self, parsed: _JsonObject) -> Any:
+    def read(self, parsed: JsonObject) -> Any:
         """Return the part's value in the object that its path begins in; raises MismatchError."""
         inner, is_there = self._found(parsed)
         if inner is None:
@@ -175,7 +116,7 @@ class _Part:
                     return None, False
                 inner = inner[step]
                 continue
-            if not isinstance(inner, _JsonObject):
+            if not isinstance(inner, JsonObject):
                 raise self._other(inner, number, "is not an object")
             given = [value for name, value in inner.pairs if name == step]
             if len(given) > 1:
@@ -186,7 +127,7 @@ class _Part:
         return inner, True
 
     def _other(self, value: Any, number: int, why: str) -> MismatchError:
-        return MismatchError("type", f"{_shown(value)} {why}", field=self._upto(number))
+        return MismatchError("type", f"{shown(value)} {why}", field=self._upto(number))
 
     def _upto(self, number: int) -> str:
         above = self.place[: len(self.place) - len(path_text(self._path))]
@@ -215,8 +156,8 @@ class _Struct:
         self._parts = tuple((p.name, _Part(p, f"{place}.{p.field}")) for p in column.fields)
 
     def read(self, value: Any) -> dict[str, Any]:
-        if not isinstance(value, _JsonObject):
-            raise MismatchError("type", f"{_shown(value)} is not an object", field=self._place)
+        if not isinstance(value, JsonObject):
+            raise MismatchError("type", f"{shown(value)} is not an object", field=self._place)
         return {name: part.read(value) for name, part in self._parts}
 
 
@@ -227,7 +168,7 @@ class _List:
 
     def read(self, value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise MismatchError("type", f"{_shown(value)} is not an array", field=self._place)
+            raise MismatchError("type", f"{shown(value)} is not an array", field=self._place)
         return [_inside(self._element, element) for element in value]
 
 
@@ -239,8 +180,8 @@ class _Map:
         self._value = _Part(value, f"{place}[]")
 
     def read(self, value: Any) -> list[tuple[Any, Any]]:
-        if not isinstance(value, _JsonObject):
-            raise MismatchError("type", f"{_shown(value)} is not an object", field=self._place)
+        if not isinstance(value, JsonObject):
+            raise MismatchError("type", f"{shown(value)} is not an object", field=self._place)
         pairs = [(self._key(name), _inside(self._value, inner)) for name, inner in value.pairs]
         if len({key for key, _ in pairs}) != len(pairs):
             raise MismatchError("duplicate", "a key occurs twice", field=self._place)
@@ -254,104 +195,8 @@ def _inside(part: _Part, value: Any) -> Any:
     return part.convert(value)
 
 
-def rest_text(parsed: _JsonObject, known: Collection[str | int]) -> str:
-    """Return the entries whose names are not in `known`, as they are written, as the text of a JSON object."""
-    kept = (
-        entry
-        for (name, _), entry in zip(parsed.pairs, parsed.entries, strict=True)
-        if name not in known
-    )
-    return "{" + ",".join(kept) + "}"
-
-
-def _with_text(text: str, at: int) -> tuple[Any, int]:
-    """Return the value that begins at `at`, with its text as written, and the position after it. `text` is valid JSON."""
-    if text[at] == '"':
-        found, end = _SCAN_STRING(text, at + 1)
-        return _JsonString(found, text[at:end]), end
-    if text[at] not in "[{":
-        value, end = _DECODER.raw_decode(text, at)
-        return value, end
-    closer = "]" if text[at] == "[" else "}"
-    names: list[str] = []
-    values: list[Any] = []
-    entries: list[str] = []
-    end = _after_blank(text, at + 1)
-    while text[end] != closer:
-        begin = end
-        if closer == "}":
-            name, after = _SCAN_STRING(text, end + 1)
-            names.append(name)
-            end = _after_blank(text, _after_blank(text, after) + 1)
-        value, end = _with_text(text, end)
-        values.append(value)
-        entries.append(text[begin:end])
-        end = _after_blank(text, end)
-        if text[end] == ",":
-            end = _after_blank(text, end + 1)
-    end += 1
-    if closer == "]":
-        return _JsonArray(values, text[at:end]), end
-    pairs = list(zip(names, values, strict=True))
-    return _JsonObject(pairs, text=text[at:end], entries=tuple(entries)), end
-
-
-def _after_blank(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    assert found is not None  # it matches no blank, too
-    return found.end()
-
-
 def _name(field: str) -> str:
     return shorten(field, 80)
-
-
-def _parse(value: bytes, *, with_text: bool) -> _JsonObject:
-    if len(value) > VALUE_BYTES_MAX:
-        raise MismatchError(
-            "size", f"the value has {len(value)} bytes, more than {VALUE_BYTES_MAX}"
-        )
-    try:
-        text = value.decode()
-    except UnicodeDecodeError as error:
-        raise MismatchError("utf8", f"byte {error.start} is not UTF-8") from error
-    if _too_deep(value):
-        raise MismatchError("depth", f"nested deeper than {DEPTH_MAX}")
-    try:
-        parsed = _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        raise MismatchError("json", f"{error.msg} at character {error.pos}") from error
-    except ValueError as error:
-        raise MismatchError("json", str(error)) from error
-    if not isinstance(parsed, _JsonObject):
-        raise MismatchError("object", f"expected an object, found {_shown(parsed)}")
-    if not with_text:
-        return parsed
-    found: _JsonObject = _with_text(text, text.index("{"))[0]
-    return found
-
-
-def _too_deep(value: bytes) -> bool:
-    if value.count(b"[") + value.count(b"{") <= DEPTH_MAX:
-        return False
-    depth = 0
-    for bracket in _BRACKETS.findall(_STRINGS.sub(b"", value)):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > DEPTH_MAX:
-            return True
-    return False
-
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, _Number):
-        return shorten(value, EXCERPT_CHARS_MAX)
-    if isinstance(value, str):
-        return json.dumps(shorten(value, EXCERPT_CHARS_MAX))
-    return "an object" if isinstance(value, _JsonObject) else "an array"
 
 
 def _nearest_float(literal: str, near: float) -> float:
@@ -408,19 +253,19 @@ class _Rule:
     def refuse(self, why: str, value: Any, detail: str | None = None) -> MismatchError:
         """Build the error; its reason has the kind, the field, the value and the problem."""
         wrong = detail or f"is not {self._article} {self._kind}"
-        return MismatchError(why, f"{_shown(value)} {wrong}", field=self._name)
+        return MismatchError(why, f"{shown(value)} {wrong}", field=self._name)
 
-    def number(self, value: Any) -> _Number:
+    def number(self, value: Any) -> JsonNumber:
         """Return a JSON number as text; refuse any other value. A map's key is a string with the syntax of a number."""
         if self._is_key and isinstance(value, str) and _NUMBER.fullmatch(value):
-            return _Number(value)
-        if not isinstance(value, _Number):
+            return JsonNumber(value)
+        if not isinstance(value, JsonNumber):
             raise self.refuse("type", value)
         return value
 
     def text(self, value: Any) -> str:
         """Return a JSON string; refuse any other value."""
-        if not isinstance(value, str) or isinstance(value, _Number):
+        if not isinstance(value, str) or isinstance(value, JsonNumber):
             raise self.refuse("type", value)
         return value
 
@@ -475,10 +320,8 @@ class _Rule:
         return ((hour * 60 + minute) * 60 + second) * 1_000_000 + int(fraction[:6])
 
     def json_text(self, value: Any) -> str:
-        """Return the value as it is written in the record; a string must be one that UTF-8 can encode."""
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        return value if isinstance(value, _Number) else str(value.text)
+        """Return the value as it is written in the record."""
+        return text_of(value)
 
     def integer(self, value: Any) -> int:
         """Return a whole number that fits the type."""
@@ -490,7 +333,7 @@ class _Rule:
     def decimal(self, value: Any) -> Decimal:
         """Return a number, or a string in the syntax of a JSON number, as a decimal; never convert through a double."""
         precision, scale = self._decimal or (0, 0)
-        literal = value if isinstance(value, _Number) else _Number(self.text(value))
+        literal = value if isinstance(value, JsonNumber) else JsonNumber(self.text(value))
         if not _NUMBER.fullmatch(literal):
             raise self.refuse("type", value)
         unscaled = self._scaled(literal, scale)
@@ -520,7 +363,7 @@ class _Rule:
 
     def _scaled(self, literal: str, scale: int) -> int:
         """Return the number times 10**scale; refuse it if that is not whole. It may still be out of the type's range."""
-        value = _Number(literal)
+        value = JsonNumber(literal)
         if len(literal) > NUMBER_CHARS_MAX:
             raise self.refuse("range", value, f"has {len(literal)} characters")
         try:

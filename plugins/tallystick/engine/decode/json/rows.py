@@ -16,9 +16,10 @@ import pyarrow as pa
 from tallystick.engine.conform import conformed
 from tallystick.engine.decode.decoder import Decoded, Decoder, Reason, schema_of
 from tallystick.engine.decode.json.arrays import column_array, plain, require_values, rest_texts
-from tallystick.engine.decode.json.exact import VALUE_BYTES_MAX, ExactRow, MismatchError
+from tallystick.engine.decode.json.exact import ExactRow
 from tallystick.engine.decode.json.layout import Layout
 from tallystick.engine.decode.json.locate import locate
+from tallystick.engine.decode.json.parsed import VALUE_BYTES_MAX, MismatchError
 from tallystick.engine.decode.json.scan import Array
 from tallystick.pipeline import Format, Json
 
