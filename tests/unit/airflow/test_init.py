@@ -34,6 +34,20 @@ ODD = [
         "mixed": "x" if n else 1,
         "price": 1.5,
         "meta": {"a": 1},
+        "device": {
+            "user-agent": "x",
+            "seen_at": [1700000000000],
+            "screen": {"a": 1, "b": [{"c d": 1}]},
+        },
+        "items": [
+            {
+                "sku": "a",
+                "price_in_cents": 1,
+                "a_long_name_of_a_field": "x",
+                "another_long_one": [1.5],
+            }
+        ],
+        "odd": [1, {"a": 1}],
         "t": 1442018818 + n,
         "when": "2015-09-12T00:46:58",
         "day": "2015-09-12",
@@ -123,7 +137,12 @@ def test_a_person_is_asked_in_comments(folder: Path) -> None:
     text = dag_text(folder)
     assert "# decide: numbers and strings in the sample; as string, 1 of 3 become" in text
     assert "# decide: a double is not exact; for money use e.g. decimal(18,2)" in text
-    assert "nested values are not read yet: meta (an object)" in " ".join(text.split())
+    assert '    Column("meta", "struct<a: long>"),\n' in text
+    assert '            Column("seen_at", "list<timestamptz>", parse="epoch_ms"),\n' in text
+    assert (
+        "    # decide: parts of different kinds are kept as JSON text\n"
+        '    Column("odd", "list<string>", parse="json"),\n'
+    ) in text
     assert 'Column("http_method", "string", source=r"http\\.method"),' in text
     assert 'partition_by=["day(_timestamp)"]' in text, "several times: none is chosen"
     assert "or by a column: day(t), day(when), day(day)" in text.replace("\n        # ", " ")

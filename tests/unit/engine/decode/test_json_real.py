@@ -1,4 +1,4 @@
-"""Real nested JSON that nobody here made: the models of AWS services, as botocore ships them.
+"""Real nested JSON from outside this project: the models of AWS services, as botocore ships them.
 
 Each shape of a service is one record, three levels deep. The rows are compared with those of DuckDB's reader of JSON and
 with Python's json module, value by value.
