@@ -179,6 +179,11 @@ def test_tables_that_do_not_fit_are_refused(
         (pa.date32(), "text"),
         (pa.binary(), "text"),
         (pa.bool_(), "integer"),
+        (pa.time64("us"), "time(3) without time zone"),
+        (pa.uuid(), "text"),
+        (pa.binary(2), "text"),
+        (pa.list_(pa.string()), "text[]"),
+        (pa.struct([("a", pa.int64())]), "json"),
     ],
     ids=str,
 )

@@ -6,6 +6,7 @@ import datetime as dt
 from decimal import Decimal
 from itertools import count, permutations
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -184,6 +185,16 @@ TYPES = {
     "words": (pa.string(), "text", 'é\n\t\\N "quoted"'),
     "few": (pa.large_string(), "varchar(3)", "é  "),
     "bytes": (pa.binary(), "bytea", b"\x00\xff\\"),
+    "fixed": (pa.binary(2), "bytea", b"\x00\xff"),
+    "clock": (pa.time64("us"), "time", dt.time(23, 59, 59, 999_999)),
+    "id": (pa.uuid(), "uuid", UUID("00112233-4455-6677-8899-aabbccddeeff")),
+    "device": (
+        pa.struct([("os", pa.string()), ("ids", pa.list_(pa.int64()))]),
+        "jsonb",
+        {"os": 'é "x"', "ids": [1, None]},
+    ),
+    "tags": (pa.list_(pa.string()), "jsonb", ["a", None, ""]),
+    "counts": (pa.map_(pa.string(), pa.int64()), "jsonb", {"b": 1, "a": None}),
 }
 
 

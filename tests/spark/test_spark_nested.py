@@ -24,6 +24,7 @@ def transform(records):
         F.create_map(F.lit("delay"), F.struct("dep_delay")).alias("measures"),
         F.lit(NUMBER).alias("number"),
         F.expr("TIME'05:15:00.123456'").alias("clock"),
+        F.expr("X'6869'").alias("digest"),
         "_topic", "_kafka_partition", "_offset", "_timestamp",
     )
 
@@ -44,6 +45,7 @@ def test_nested_columns_of_a_dataframe_are_written_exactly(spark_lake: Any) -> N
             Column("measures", "map<string, struct<dep_delay: optional int>>"),
             Column("number", "uuid"),
             Column("clock", "time"),
+            Column("digest", "fixed[2]"),
         ],
     )
     pipeline = Pipeline(
@@ -73,3 +75,4 @@ def test_nested_columns_of_a_dataframe_are_written_exactly(spark_lake: Any) -> N
         }
         assert found[place]["number"] == uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
         assert found[place]["clock"] == time(5, 15, 0, 123_456)
+        assert found[place]["digest"] == b"hi"

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Table
-from tallystick.tables.schema import arrow_schema
+from tallystick.tables.schema import arrow_schema, uuid_bytes
 
 WAITING_ROWS_MAX = 100_000
 WAITING_BYTES_MAX = 64 << 20
@@ -42,27 +42,27 @@ def combined(table: Table, partials: Iterable[pa.Table]) -> pa.Table:
     keys = [private[name] for name in table.keys]
     measures = [(private[name], how) for name, how in table.combine.items()]
     grouped = prepared.group_by(keys, use_threads=False).aggregate(measures)
+    grouped = grouped.sort_by([(key, "ascending") for key in keys])
     columns = [
         grouped.column(private[f.name]).cast(f.type)
         if f.name in table.keys
         else _narrowed(grouped.column(f"{private[f.name]}_{table.combine[f.name]}"), f, table)
         for f in schema
     ]
-    result = pa.Table.from_arrays(columns, schema=schema)
-    return result.sort_by([(k, "ascending") for k in table.keys]).combine_chunks()
+    return pa.Table.from_arrays(columns, schema=schema).combine_chunks()
 
 
 def _prepared(values: pa.ChunkedArray, how: str | None) -> pa.ChunkedArray:
     """Return a column prepared for grouping (`how` None: a key) or for combining."""
     if how is None:
         return key_values(values)
+    values = uuid_bytes(values)
     return _widened(values) if how == "sum" and not pa.types.is_floating(values.type) else values
 
 
 def key_values(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a key's column prepared for grouping: Arrow groups by bytes, so equal numbers must have equal bytes."""
-    if isinstance(values.type, pa.ExtensionType | pa.UuidType):
-        return values.cast(values.type.storage_type)  # Arrow groups no extension type
+    values = uuid_bytes(values)
     if not pa.types.is_floating(values.type):
         return values
     # Adding +0.0 turns -0.0 into 0.0 (IEEE 754, 6.3).

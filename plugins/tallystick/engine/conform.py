@@ -11,11 +11,13 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tallystick.errors import InvalidPipeline
 from tallystick.format.types import KEY, VALUE
 from tallystick.tables.calendar import ONLY_THESE, outside_calendar
-from tallystick.tables.schema import is_list, type_name
+from tallystick.tables.schema import is_list, type_name, uuid_bytes
 
 
 def mismatch(message: str) -> InvalidPipeline:
@@ -65,7 +67,11 @@ def _fields(kind: pa.StructType) -> list[pa.Field]:
 
 
 def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return True if each value of the primitive type `found` has the same value in the type `wanted`."""
+    """Return True if the values of the primitive type `found` are values of the type `wanted`.
+
+    For some types this depends on the value: `conformed` refuses bytes of another length, a text that is no UUID, and
+    nanoseconds.
+    """
     kinds = pa.types
     if kinds.is_string(wanted):
         return bool(
@@ -77,6 +83,8 @@ def _lossless(found: pa.DataType, wanted: pa.DataType) -> bool:
             or kinds.is_binary_view(found)
             or kinds.is_fixed_size_binary(found)
         )
+    if kinds.is_fixed_size_binary(wanted):
+        return bool(kinds.is_binary(found) or kinds.is_large_binary(found))
     if wanted == pa.uuid():
         return bool(
             found == pa.binary(16) or kinds.is_string(found) or kinds.is_large_string(found)
@@ -212,6 +220,8 @@ def _repeated(values: pa.Array, wanted: pa.DataType, place: str) -> pa.Array:
     if is_map:
         entry = pa.struct([wanted.key_field, wanted.item_field])
         children = _struct(entries_of(values), entry, place)
+        if repeated_keys(children.field(0), np.diff(offsets)).size:
+            raise mismatch(f"{place}: expected each key of a map once, found a key twice")
     else:
         inner = values.flatten()
         at, field = f"{place}, its elements", wanted.value_field
@@ -238,6 +248,20 @@ def entries_of(values: pa.MapArray) -> pa.StructArray:
     if values.null_count and lengths[np.asarray(values.is_null())].any():
         return entries.filter(pa.array(np.repeat(np.asarray(values.is_valid()), lengths)))
     return entries
+
+
+def repeated_keys(keys: pa.Array, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the positions of the keys that an earlier entry of their map has; `lengths` are the entries of each map."""
+    if len(keys) < 2:
+        return np.empty(0, np.int64)
+    encoded = pc.dictionary_encode(uuid_bytes(keys))
+    codes = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    maps = np.repeat(np.arange(len(lengths)), lengths)
+    places = maps * np.int64(len(encoded.dictionary) + 1) + codes
+    order = np.argsort(places, kind="stable")
+    ordered = places[order]
+    found: NDArray[np.int64] = order[1:][ordered[1:] == ordered[:-1]]
+    return found
 
 
 def _nulls(what: str, count: int) -> InvalidPipeline:

@@ -26,7 +26,7 @@ from tallystick.engine.upload import Upload
 from tallystick.format.plan import PlannedTable
 from tallystick.format.report import FileReport, Lineage
 from tallystick.tables.partitioning import PartitionValues, partitions_in, split_by_partition
-from tallystick.tables.schema import arrow_schema
+from tallystick.tables.schema import arrow_schema, uuid_bytes
 from tallystick.tables.statistics import column_statistics, split_offsets
 
 SAMPLE_ROWS = 4096
@@ -321,7 +321,7 @@ def _leaves(
     elif pa.types.is_list(kind):
         yield from _leaves(f"{path}.list.element", _whole(values).flatten())
     else:
-        yield path, values.cast(kind.storage_type) if kind == pa.uuid() else values
+        yield path, uuid_bytes(values)
 
 
 def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -15,7 +15,6 @@ from datetime import datetime
 from tallystick.engine.clock import LogPart, LogSpan
 from tallystick.errors import Corrupt, SchemaChanged
 from tallystick.format import keys
-from tallystick.format.columns import with_parts
 from tallystick.format.interval import Interval
 from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.offsets import Position
@@ -199,7 +198,7 @@ def _lacks(then: Plan | None, plan: Plan, lookback: Lookback) -> str | None:
         assert current is not None  # the pipeline checked it
         if before is None:
             return f"table {name}"
-        known = {c.id for c in with_parts(before.columns)}
+        known = {c.id for c in before.columns}
         missing = [c.name for c in current.columns if c.id not in known]
         if missing:
             return f"column {missing[0]!r} of table {name}"

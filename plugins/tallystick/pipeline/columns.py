@@ -50,6 +50,18 @@ def refuse(message: str, hint: str) -> InvalidPipeline:
     return InvalidPipeline(message, hint=hint)
 
 
+def _check_renames(columns: Sequence[Column], what: str) -> None:
+    """Refuse two columns, or two fields of one struct, that are one column of the lake."""
+    names = {c.name.lower() for c in columns}
+    olds = [c.renamed_from.lower() for c in columns if c.renamed_from is not None]
+    if both := sorted({old for old in olds if old in names or olds.count(old) > 1}):
+        raise refuse(
+            f"{what}: expected one column of the names {both[0]!r} and renamed_from={both[0]!r}, found two.",
+            "rename a column first, without another change; after a run has planned with that, remove renamed_from and "
+            "use the old name again.",
+        )
+
+
 def several(values: Sequence[T], what: str) -> tuple[T, ...]:
     """Return the values as a tuple; raises InvalidPipeline if `values` is a string."""
     # A string is also a sequence: of its characters.
@@ -106,6 +118,7 @@ class Column(StoredValue):
         except ValueError as error:
             raise refuse(f"column {self.name!r}: {error}.", _instead(self.type)) from error
         self._check_parts()
+        _check_renames(self.fields, f"column {self.name!r}")
         try:
             parse_path(self.name if self.source is None else self.source)
         except ValueError as error:
@@ -200,6 +213,11 @@ def _filled(found: TypeField, given: tuple[Column, ...]) -> tuple[tuple[Column, 
         total += used
         parts.append(Column(part.name, part.type, part.required, fields=fields))
     return tuple(parts), total
+
+
+def keeps_json_text(column: Column) -> bool:
+    """Return True if a column, or a part of it, keeps values as JSON text."""
+    return column.parse == JSON_TEXT or any(map(keeps_json_text, column.fields))
 
 
 def _takes(column: Column, rule: str) -> bool:
@@ -297,11 +315,5 @@ def unique(columns: Iterable[Column], what: str) -> tuple[Column, ...]:
             f"{what}: expected no column name with a leading underscore, found {reserved[0]!r}.",
             "choose another name: such names are reserved for tallystick.",
         )
-    olds = [c.renamed_from.lower() for c in kept if c.renamed_from is not None]
-    if both := sorted({old for old in olds if old in names or olds.count(old) > 1}):
-        raise refuse(
-            f"{what}: expected one column of the names {both[0]!r} and renamed_from={both[0]!r}, found two.",
-            "rename a column first, without another change; after a run has planned with that, remove renamed_from and "
-            "use the old name again.",
-        )
+    _check_renames(kept, what)
     return kept

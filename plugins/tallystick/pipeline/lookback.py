@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from tallystick.errors import listed
 from tallystick.format.codec import StoredValue
+from tallystick.format.types import fixed_bytes
 from tallystick.pipeline.columns import Column, refuse, several
 from tallystick.pipeline.tables import DEAD_LETTERS
 
@@ -65,11 +66,19 @@ def check_lookback(lookback: Lookback | None, tables: Mapping[str, Sequence[Colu
                 f"lookback: expected a table of the pipeline, found {name!r}.",
                 f"use one of {listed(sorted(known))}.",
             )
-        # Files of earlier columns are cast column by column, which does not find the parts of a nested one by their ids.
-        other = next((c for c in tables[name] if c.fields or c.type == "uuid"), None)
+        # Files of earlier columns are cast column by column, which does not find the parts of a nested one by their ids,
+        # and Spark has other types for these three.
+        other = next(
+            (
+                c
+                for c in tables[name]
+                if c.fields or c.type in ("uuid", "time") or fixed_bytes(c.type)
+            ),
+            None,
+        )
         if other is not None:
             raise refuse(
-                f"lookback: expected a table without nested and uuid columns, found {name!r} with {other.name!r} of type "
-                f"{other.text}.",
+                f"lookback: expected a table without nested, uuid, time and fixed columns, found {name!r} with "
+                f"{other.name!r} of type {other.text}.",
                 "declare another table for the lookback, with flat columns of what the job needs of earlier rows.",
             )

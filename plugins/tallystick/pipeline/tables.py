@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -38,9 +38,9 @@ class Table(StoredValue):
     `partition_by`: column names, or year(c), month(c), day(c), hour(c), bucket(n, c) for n buckets, or truncate(n, c) for
     the first n characters or bytes, or a number rounded down to a multiple of n (Iceberg spec, Partition Transforms).
     Other rules apply to new files; the files that are there keep theirs.
-    `dropped`: names of columns that the table had and is not to have any more. Readers of the current table do not see
-    them, and older rows keep their values only in older snapshots. A column that is not declared and not dropped stays in
-    the table, null in new rows, if it is optional.
+    `dropped`: names of columns, or paths of fields (`device.os`), that the table had and is not to have any more. Readers
+    of the current table do not see them, and older rows keep their values only in older snapshots. A column that is not
+    declared and not dropped stays in the table, null in new rows, if it is optional.
     """
 
     name: str
@@ -152,13 +152,21 @@ class Table(StoredValue):
                 )
 
     def _check_dropped(self) -> None:
-        names = {c.name.lower() for c in self.written}
-        names |= {c.renamed_from.lower() for c in self.columns if c.renamed_from is not None}
+        names = set(_declared_names(self.written))
         if kept := [name for name in self.dropped if name.lower() in names]:
             raise refuse(
                 f"table {self.name}: expected dropped columns that are not declared, found {kept[0]!r}.",
                 "remove it from dropped or from the columns.",
             )
+
+
+def _declared_names(columns: Sequence[Column], above: str = "") -> Iterator[str]:
+    """Yield the names that the columns and their parts have and had, in lower case, parts by their path."""
+    for column in columns:
+        yield f"{above}{column.name}".lower()
+        if column.renamed_from is not None:
+            yield f"{above}{column.renamed_from}".lower()
+        yield from _declared_names(column.fields, f"{above}{column.name}.")
 
 
 def partition_rule(rule: str) -> PartitionRule:

@@ -22,10 +22,15 @@ def compile_decoders() -> None:
     every_type = [
         Column(f"c{i}", kind, required=False)
         for i, kind in enumerate(
-            ("boolean", "int", "long", "float", "double", "string", "date", "timestamptz")
+            (
+                *("boolean", "int", "long", "float", "double", "string", "date", "timestamptz"),
+                *("time", "uuid", "list<string>", "map<string, long>"),
+            )
         )
     ]
-    JsonDecoder(Json(every_type)).decode_values(pa.array([b"{}"], pa.binary()))
+    every_type += [Column("text", "string", required=False, parse="json"), Column("rest", "string")]
+    decoder = JsonDecoder(Json(every_type, other_fields="rest"))
+    decoder.decode_values(pa.array([b"{}"], pa.binary()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tallystick.tables.decimals import decimal_bytes, unscaled
+from tallystick.tables.schema import uuid_bytes
 
 _INT_MAX = 2**31 - 1
 
@@ -24,11 +25,9 @@ def bucketed(values: pa.Array, buckets: int) -> pa.Array:
 
     Each distinct value of a string, binary, fixed, uuid or decimal column is hashed once; others as whole arrays.
     """
+    values = uuid_bytes(values)
     kind = values.type
-    if kind == pa.uuid() or pa.types.is_fixed_size_binary(kind):
-        values = values.cast(pa.binary(16) if kind == pa.uuid() else kind).cast(pa.binary())
-        kind = values.type
-    if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind):
+    if pa.types.is_string(kind) or _is_bytes(kind) or pa.types.is_decimal(kind):
         encoded = pc.dictionary_encode(values)
         hashes = pa.array(
             [mmh3.hash(_bytes(value)) for value in encoded.dictionary.to_pylist()], pa.int32()
@@ -38,6 +37,10 @@ def bucketed(values: pa.Array, buckets: int) -> pa.Array:
     numbers = pc.fill_null(whole.cast(pa.int64()), 0)
     found = _buckets(_hashes(numbers.to_numpy(zero_copy_only=False)), buckets)
     return pc.if_else(values.is_valid(), found, pa.scalar(None, pa.int32()))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _buckets(hashes: NDArray[np.int32], buckets: int) -> pa.Array:

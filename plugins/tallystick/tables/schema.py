@@ -6,6 +6,7 @@ Spark tasks import this module, so it does not import PyIceberg; tallystick.tabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -81,6 +82,11 @@ def column_type(column: Typed) -> pa.DataType:
 def arrow_schema(columns: Iterable[Typed]) -> pa.Schema:
     """Return the Arrow schema of columns: types, nullability, and the ids of those that have one."""
     return pa.schema([arrow_field(c) for c in columns])
+
+
+def uuid_bytes(values: Any) -> Any:
+    """Return UUIDs as their bytes, because Arrow computes nothing of an extension type; others as they are."""
+    return values.cast(pa.binary(16)) if values.type == pa.uuid() else values
 
 
 def type_name(kind: pa.DataType) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import cast
@@ -12,10 +13,11 @@ from typing import cast
 import duckdb
 import pytest
 
-from support.small_lake import SmallLake, days, fill
+from support.small_lake import SmallLake, days, fill, pipeline
 from tallystick.cli import forms, sql
 from tallystick.cli.forms import Form
 from tallystick.errors import InvalidRequest
+from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.store.open import open_store
 from unit.cli.invoke import LAKE, tally
 
@@ -137,3 +139,28 @@ def test_a_query_that_needs_too_much_memory_is_refused(
     with pytest.raises(InvalidRequest, match="needs more memory than DuckDB may use") as refused:
         sql.answer(empty.lake, query, form=Form.TABLE, timeout=None)
     assert "80 %" in refused.value.hint
+
+
+def test_a_table_without_a_commit_has_its_columns_with_nested_types(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = open_store(LAKE)
+    store.delete([listed.key for listed in store.list("")])
+    nested = "struct<os: string, ids: list<optional uuid>>"
+    columns = [
+        Column("device", nested),
+        Column("counts", "map<string, decimal(9,2)>"),
+        Column("clock", "time"),
+        Column("digest", "fixed[2]"),
+    ]
+
+    def declared(warehouse: str) -> Pipeline:
+        return replace(pipeline(warehouse), tables=[Table("events", columns=columns)])
+
+    lake = SmallLake(store, declared=declared)
+    fill(lake.log)
+    lake.plan(days(1, 2))
+    statement = "select device.ids, counts['a'] as a, clock, digest from events"
+    sql.answer(lake.lake, statement, form=Form.JSON, timeout=None)
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"columns": ["ids", "a", "clock", "digest"], "rows": []}

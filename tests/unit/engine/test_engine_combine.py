@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import time
 from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -44,6 +46,9 @@ def rows(declared: Table, *pairs: tuple[str | None, Any]) -> pa.Table:
         ("long", "max", [-1, 3], 3),
         ("boolean", "max", [False, True], True),
         ("binary", "min", [b"\xff", b"\x00"], b"\x00"),
+        ("fixed[2]", "max", [b"ab", b"cd", None], b"cd"),
+        ("time", "min", [time(5), time(4, 59), None], time(4, 59)),
+        ("uuid", "max", [UUID(int=1).bytes, UUID(int=2).bytes, None], UUID(int=2)),
     ],
 )
 def test_measures_are_combined_exactly(
@@ -154,3 +159,20 @@ def test_more_partial_rows_than_the_driver_accepts_are_an_error_that_names_the_s
     ) as caught:
         combine.require_room([500, 1, 500])
     assert "records_per_task" in caught.value.hint
+
+
+def test_uuids_are_keys_and_sorted() -> None:
+    """Arrow neither groups nor sorts its type of UUIDs."""
+    columns = [Column("k", "uuid", required=False), Column("x", "long")]
+    declared = Table("sums", columns=columns, keys=["k"], combine={"x": "sum"})
+    ids = [UUID(int=9).bytes, None, UUID(int=1).bytes, UUID(int=9).bytes]
+    given = pa.Table.from_arrays(
+        [pa.array(ids, pa.uuid()), pa.array([1, 2, 3, 4])], schema=schema_of(declared)
+    )
+    found = combined(declared, [given])
+    assert found.schema == schema_of(declared)
+    assert [tuple(row.values()) for row in found.to_pylist()] == [
+        (UUID(int=1), 3),
+        (UUID(int=9), 5),
+        (None, 2),
+    ]

@@ -107,6 +107,19 @@ def test_a_uuid_may_be_bytes_or_text(given: pa.DataType) -> None:
             pa.array([[300_000_000_000_000_000]] * 2).cast(pa.list_(UTC_US)),
             "its elements: 300000000000000000 microseconds since 1970 lies outside the years",
         ),
+        (
+            "map<string, long>",
+            pa.array(
+                [[("a", 1)], [("b", 1), ("a", 2), ("b", 3)]], pa.map_(pa.string(), pa.int64())
+            ),
+            "expected each key of a map once, found a key twice",
+        ),
+        (
+            "map<uuid, long>",
+            pa.array([[], [(str(NUMBER), 1), (str(NUMBER), 2)]], pa.map_(pa.string(), pa.int64())),
+            "expected each key of a map once, found a key twice",
+        ),
+        ("fixed[2]", pa.array([b"abc", None]), "column 'c': "),
         ("uuid", pa.array(["x", None]), "expected a UUID, found 'x'"),
         ("list<uuid>", pa.array([["x"], None]), "expected a UUID, found 'x'"),
         ("time", pa.array([1, None], pa.time64("ns")), "would lose data"),
@@ -120,6 +133,17 @@ def test_what_does_not_fit_is_refused_with_its_place(
     with pytest.raises(InvalidPipeline) as refused:
         declared(kind, values)
     assert problem in refused.value.message
+
+
+@pytest.mark.parametrize("given", [pa.binary(), pa.large_binary(), pa.binary(2)])
+def test_bytes_of_the_length_are_a_fixed_value(given: pa.DataType) -> None:
+    """Spark has one type for bytes of any length."""
+    assert declared("fixed[2]", pa.array([b"ab", None], given)).to_pylist() == [b"ab", None]
+
+
+def test_two_maps_may_have_the_same_key() -> None:
+    values = pa.array([[("a", 1)], [("a", 2)]], pa.map_(pa.string(), pa.int64()))
+    assert declared("map<string, long>", values).to_pylist() == [[("a", 1)], [("a", 2)]]
 
 
 def test_what_is_below_a_null_is_not_checked() -> None:

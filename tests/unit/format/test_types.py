@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,7 @@ from tallystick.format.types import (
     parse_type,
     type_text,
 )
-from tallystick.pipeline import Column, Table
+from tallystick.pipeline import Column, Lookback, Pipeline, Table
 
 PRIMITIVE = st.sampled_from([*sorted(PRIMITIVES), "decimal(9,2)", "fixed[16]"])
 
@@ -139,3 +141,17 @@ def test_tables_take_keys_and_partitions_of_flat_columns_only() -> None:
 
 def test_the_length_of_a_fixed_type() -> None:
     assert (fixed_bytes("fixed[16]"), fixed_bytes("binary")) == (16, None)
+
+
+@pytest.mark.parametrize("kind", ["list<int>", "uuid", "time", "fixed[2]"])
+def test_a_table_of_a_lookback_has_columns_that_spark_reads_as_they_are(kind: str) -> None:
+    columns = [Column("k", "string"), Column("c", kind, required=False)]
+    with pytest.raises(InvalidPipeline, match="lookback: expected a table without nested, uuid"):
+        Pipeline(
+            name="small",
+            topics=["events"],
+            warehouse="memory://small",
+            job="jobs/small.py",
+            tables=[Table("seen", columns=columns)],
+            lookback=Lookback(tables=["seen"], back=timedelta(hours=1)),
+        )

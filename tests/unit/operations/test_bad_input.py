@@ -463,6 +463,18 @@ def test_a_new_topic_begins_at_its_origin(small: SmallLake) -> None:
             "expected dropped columns that are not declared, found 'a'",
         ),
         (
+            lambda: Table("t", columns=[Column("d", "struct<os: int>")], dropped=["D.os"]),
+            "expected dropped columns that are not declared, found 'D.os'",
+        ),
+        (
+            lambda: Column(
+                "d",
+                "list<struct>",
+                fields=[Column("a", "int"), Column("b", "int", renamed_from="A")],
+            ),
+            "expected one column of the names 'a' and renamed_from='a', found two",
+        ),
+        (
             lambda: Table("t", columns=[Column("a", "int")], dropped="b"),
             "dropped: expected a list, found the string 'b'",
         ),

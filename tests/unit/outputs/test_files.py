@@ -12,13 +12,15 @@ from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
+import pyarrow as pa
 import pytest
 
 from support.fake_output import Killed
 from tallystick.errors import Corrupt, OutputBusy, OutputRefused, ScratchFull, SettingsError
 from tallystick.outputs import files
-from tallystick.outputs.encoding import encoded
+from tallystick.outputs.encoding import encoded, json_lines
 from tallystick.outputs.files import FileOutput, Folder
 from tallystick.outputs.port import Scope
 from unit.outputs.publications import IN_THE_YEAR_10000, SCOPE, in_the_year_10000, publication
@@ -255,6 +257,11 @@ def test_rows_are_exact_json() -> None:
         "day": dt.date(2013, 1, 1),
         "naive": dt.datetime(2013, 1, 1, 5, 0, 0, 1),  # noqa: DTZ001 - a column without a zone
         "instant": dt.datetime(2013, 1, 1, 5, tzinfo=zone),
+        "clock": dt.time(5, 15, 0, 1),
+        "id": UUID(int=7),
+        "struct": {"at": dt.date(2013, 1, 1), "list": [b"\x00", None, {"x": Decimal("1.0")}]},
+        "map": {1: UUID(int=7), 2: None},
+        "days": {dt.date(2013, 1, 1): float("nan")},
     }
     assert json.loads(encoded(row)) == {
         **row,
@@ -267,8 +274,28 @@ def test_rows_are_exact_json() -> None:
         "day": "2013-01-01",
         "naive": "2013-01-01T05:00:00.000001",
         "instant": "2013-01-01T03:00:00Z",
+        "clock": "05:15:00.000001",
+        "id": "00000000-0000-0000-0000-000000000007",
+        "struct": {"at": "2013-01-01", "list": ["AA==", None, {"x": "1.0"}]},
+        "map": {"1": "00000000-0000-0000-0000-000000000007", "2": None},
+        "days": {"2013-01-01": "NaN"},
     }
     assert "é".encode() in encoded(row)
+
+
+def test_maps_are_objects_and_lists_are_arrays_also_if_they_are_empty() -> None:
+    kind = pa.map_(pa.string(), pa.list_(pa.int64()))
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "m": pa.array([[("a", [1])], [], None], kind),
+            "l": pa.array([[], [[("b", [])]], None], pa.list_(kind)),
+        }
+    )
+    assert list(json_lines(batch)) == [
+        b'{"m":{"a":[1]},"l":[]}',
+        b'{"m":{},"l":[{"b":[]}]}',
+        b'{"m":null,"l":null}',
+    ]
 
 
 def test_leftovers_list_prepared_files_with_plan_and_interval_and_nothing_else(

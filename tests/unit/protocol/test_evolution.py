@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.format.columns import FormerName, TableColumn, successor
+from tallystick.format.columns import FormerName, TableColumn, successor, with_parts
 from tallystick.format.partition_rules import PartitionField
 from tallystick.format.root import RootTable
 from tallystick.protocol.evolution import (
@@ -395,3 +395,56 @@ def test_a_struct_that_is_dropped_takes_its_fields_with_it() -> None:
     assert [c.id for c in later.dropped] == [2]
     again, _ = after(later, device(want("os")))
     assert [again.columns[1].id, again.columns[1].fields[0].id] == [5, 6]
+
+
+def shape(depth: int) -> st.SearchStrategy[tuple[Any, ...]]:
+    """Draw the fields of a struct as (name, type or fields, earlier name, in a list)."""
+    kinds: Any = st.sampled_from(["int", "long"])
+    if depth:
+        kinds = st.one_of(kinds, shape(depth - 1))
+    field = st.tuples(NAMES, kinds, st.none() | NAMES, st.booleans())
+    return st.lists(field, unique_by=lambda one: one[0], min_size=1, max_size=3).map(tuple)
+
+
+def declared_fields(fields: tuple[Any, ...]) -> tuple[DeclaredColumn, ...]:
+    out = []
+    names = {name for name, *_ in fields}
+    for name, kind, old, in_list in fields:
+        earlier = None if old in names else old  # a pipeline refuses both when it is declared
+        if isinstance(kind, str):
+            out.append(want(name, kind, renamed_from=earlier))
+            continue
+        inner = declared_fields(kind)
+        if in_list:
+            element = part("element", "struct", *inner)
+            out.append(part(name, "list", element, renamed_from=earlier))
+        else:
+            out.append(part(name, "struct", *inner, renamed_from=earlier))
+    return tuple(out)
+
+
+PATHS = st.lists(st.lists(NAMES, min_size=1, max_size=3).map(".".join), max_size=4)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(shape(2), PATHS), min_size=1, max_size=8))
+def test_an_id_of_a_part_means_one_field_in_every_history(steps: list[Any]) -> None:
+    known: RootTable | None = None
+    ever: set[int] = set()
+    for fields, dropped in steps:
+        declared = table(*declared_fields(fields), dropped=dropped)
+        if isinstance(evolve(known, declared), TableRefused):
+            continue
+        was = known
+        known, _ = after(known, declared)
+        ids = [c.id for c in with_parts((*known.columns, *known.dropped))]
+        assert len(set(ids)) == len(ids)
+        assert ever <= set(ids), "an id is never forgotten"
+        assert all(number > max(ever, default=0) for number in set(ids) - ever)
+        ever |= set(ids)
+        if was is not None:
+            now, gone, former = known.columns, known.dropped, known.former_names
+            assert all(successor(c, now, gone, former) is not None for c in was.columns)
+        # The same declaration again changes nothing: a second plan at the same time finds the columns of the first.
+        again, found = after(known, declared)
+        assert (again.columns, found.changes) == (known.columns, ())

@@ -41,6 +41,17 @@ BEFORE = replace(SAMPLE_ROOT, topics=TOPICS)
 FLIGHTS = replace(BEFORE.tables["flights"], dropped=(), former_names=())
 
 
+TO = TableColumn(id=9, name="to", type="string", required=False)
+N = TableColumn(id=10, name="n", type="int", required=False)
+ELEMENT = TableColumn(id=6, name="element", type="struct", required=True, fields=(TO, N))
+LEGS = TableColumn(id=7, name="legs", type="list", required=False, fields=(ELEMENT,))
+
+
+def legs(*fields: TableColumn) -> TableColumn:
+    """Return the list of structs with these fields."""
+    return replace(LEGS, fields=(replace(ELEMENT, fields=fields),))
+
+
 def flights(**changes: Any) -> dict[str, RootTable]:
     """Return the root's tables, with a table of flights that has no history but these changes."""
     return {**BEFORE.tables, "flights": replace(FLIGHTS, **changes)}
@@ -238,6 +249,34 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
         replace(BEFORE, tables=flights()),
         ledger(),
         after(tables=flights(columns=(COLUMNS[0], replace(COLUMNS[1], required=True)))),
+        ledger(),
+    ),
+    "I11: column id 7 of flights was legs list<struct<to: optional string, n: optional int>>": (
+        replace(BEFORE, tables=flights(columns=(LEGS,))),
+        ledger(),
+        after(tables=flights(columns=(legs(TO),))),
+        ledger(),
+    ),
+    "I11: column id 7 of flights was legs list": (
+        replace(BEFORE, tables=flights(columns=(LEGS,))),
+        ledger(),
+        after(tables=flights(columns=(legs(TO), N))),
+        ledger(),
+    ),
+    "I11: column id 10 of flights was optional and became required": (
+        replace(BEFORE, tables=flights(columns=(LEGS,))),
+        ledger(),
+        after(tables=flights(columns=(legs(TO, replace(N, required=True)),))),
+        ledger(),
+    ),
+    "I11: the new column at of flights has the id 8": (
+        replace(BEFORE, tables=flights(columns=(LEGS,))),
+        ledger(),
+        after(
+            tables=flights(
+                columns=(legs(TO, N, TableColumn(id=8, name="at", type="date", required=False)),)
+            )
+        ),
         ledger(),
     ),
     "I11: the new column gate of flights has the id 1, which is not new": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -173,6 +174,8 @@ VALUES = {
     "timestamptz": st.integers(FIRST_US, LAST_US),
     "string": st.text(max_size=20),
     "binary": st.binary(max_size=20),
+    "uuid": st.uuids().map(lambda u: u.bytes),
+    "fixed[7]": st.binary(min_size=7, max_size=7),
     "decimal(9,2)": DECIMALS,
     "decimal(38,0)": st.integers(-(10**38) + 10**4, 10**38 - 1).map(Decimal),
 }
@@ -219,6 +222,8 @@ def test_prefixes_and_multiples_equal_pyicebergs(kind, data, width):
         ("timestamptz", 1_510_871_468_000_000, -2_047_944_441),
         ("string", "iceberg", 1_210_000_089),
         ("binary", b"\x00\x01\x02\x03", -188_683_207),
+        ("fixed[4]", b"\x00\x01\x02\x03", -188_683_207),
+        ("uuid", UUID("f79c3e09-677c-4bbd-a479-3f349cb785e7").bytes, 1_488_055_340),
     ],
 )
 def test_hashes_are_those_of_the_spec(kind, value, hashed):

@@ -38,26 +38,28 @@ class WholeDecoder:
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Return one row per value; a null is a row if the column is optional. Invalid values raise no error."""
         values = batch.column("value")
-        reasons = {} if self._column.type == "binary" else _invalid_texts(values)
+        kind = self._schema.field(0).type
+        reasons: dict[int, Reason] = {}
+        try:
+            # Arrow validates a batch of texts at once; only one with an invalid text is searched.
+            values = values.cast(kind)
+        except pa.ArrowInvalid:
+            reasons = _invalid_texts(values)
         if self._column.required and values.null_count:
             for position in np.flatnonzero(np.asarray(values.is_null())).tolist():
                 reasons[position] = Reason(kind="tombstone", detail="the value is null")
         dead = np.array(sorted(reasons), np.int64)
-        kept = np.setdiff1d(np.arange(len(values)), dead)
-        good = values if not len(dead) else values.take(pa.array(kept))
-        rows = pa.Table.from_arrays([good.cast(self._schema.field(0).type)], schema=self._schema)
+        kept = np.delete(np.arange(len(values)), dead)
+        good = values.take(pa.array(kept)).cast(kind) if len(dead) else values
         return Decoded(
-            rows=rows, kept=kept, dead=dead, reasons=tuple(reasons[at] for at in dead.tolist())
+            rows=pa.Table.from_arrays([good], schema=self._schema),
+            kept=kept,
+            dead=dead,
+            reasons=tuple(reasons[at] for at in dead.tolist()),
         )
 
 
 def _invalid_texts(values: pa.BinaryArray) -> dict[int, Reason]:
-    try:
-        values.cast(pa.string())  # Arrow validates the whole batch; only an invalid one is searched
-    except pa.ArrowInvalid:
-        pass
-    else:
-        return {}
     found: dict[int, Reason] = {}
     for position, value in enumerate(values.to_pylist()):
         try:

@@ -18,7 +18,7 @@ from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.errors import InvalidPipeline
 from tallystick.format.columns import check_column_name
 from tallystick.pipeline import Column, Json
-from tallystick.pipeline.columns import JSON_TEXT
+from tallystick.pipeline.columns import JSON_TEXT, keeps_json_text
 from tallystick.pipeline.paths import escaped
 
 # A number counts as an epoch time if the field's name is one of a time and all values lie in these years.
@@ -287,7 +287,7 @@ def _notes(one: _Field, chosen: Column, misfits: int) -> Iterable[str]:
         kinds = sorted({_kind(value) for value in one.values})
         yield f"decide: {' and '.join(kinds)}, kept as JSON text"
         return
-    if any(map(_keeps_text, chosen.fields)):
+    if any(map(keeps_json_text, chosen.fields)):
         yield "decide: parts of different kinds are kept as JSON text"
     if chosen.type == "map":
         yield f"decide: an object with more than {STRUCT_FIELDS_MAX} different fields"
@@ -309,10 +309,6 @@ def _notes(one: _Field, chosen: Column, misfits: int) -> Iterable[str]:
     rule = _epoch_rule(one.values) if chosen.type == "long" else None
     if rule in ("epoch_ms", "epoch_us"):
         yield f'decide: if it is a time, "timestamptz", parse="{rule}"'
-
-
-def _keeps_text(column: Column) -> bool:
-    return column.parse == JSON_TEXT or any(map(_keeps_text, column.fields))
 
 
 def _is_time_name(name: str) -> bool:

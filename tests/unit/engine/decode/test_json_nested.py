@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, time
+import os
+import subprocess
+import sys
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,13 +18,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tallystick.engine.decode.decoder import Decoded, Reason
-from tallystick.engine.decode.json import locate
 from tallystick.engine.decode.json.exact import ExactRow
 from tallystick.engine.decode.json.parsed import MismatchError
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Column, Json
 
+TESTS = Path(__file__).parents[3]
 ITEM = [
     Column("sku", "string"),
     Column("price", "decimal(9,2)", required=False, source="cost.amount"),
@@ -192,6 +196,32 @@ def test_a_required_column_at_a_path_that_is_absent_is_missing() -> None:
     ]
 
 
+KEYS = {
+    "string": ("a", "a"),
+    "boolean": ("true", True),
+    "int": ("7", 7),
+    "long": ("1e3", 1000),
+    "double": ("1.5", 1.5),
+    "decimal(9,2)": ("1.50", Decimal("1.50")),
+    "date": ("2026-01-02", date(2026, 1, 2)),
+    "time": ("05:15:00", time(5, 15)),
+    "timestamptz": ("1970-01-01T00:00:00Z", datetime(1970, 1, 1, tzinfo=UTC)),
+    "uuid": (str(UUID(int=7)), UUID(int=7)),
+    "binary": ("aGk=", b"hi"),
+    "fixed[2]": ("aGk=", b"hi"),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_a_map_has_keys_of_any_primitive_type(kind: str) -> None:
+    key, value = KEYS[kind]
+    columns = [Column("m", f"map<{kind}, long>")]
+    twice = f'{{"m": {{"{key}": 1, "{key}": 2}}}}'.encode()
+    found = decode({"m": {key: 1}}, twice, {"m": {}}, {"m": {key: 2}}, columns=columns)
+    assert rows(found) == [{"m": {value: 1}}, {"m": {}}, {"m": {value: 2}}]
+    assert [(r.kind, r.field) for r in found.reasons] == [("duplicate", "m")]
+
+
 # ---------------------------------------------------------------- size
 
 
@@ -335,7 +365,35 @@ def test_the_kernel_proves_plain_nested_values(monkeypatch: pytest.MonkeyPatch) 
         "more": {"x": [1]},
     }
     assert len(rows(decode(value, value))) == 2
-    assert locate.PROVEN == 0
+
+
+def test_set_up_compiles_all_that_a_task_runs() -> None:
+    """A task would otherwise compile the rest itself, for seconds, and in each process if its folder is read-only."""
+    code = (
+        "from tallystick.engine.decode.json import locate, read, scan\n"
+        "from tallystick.spark.precompile import compile_decoders\n"
+        "kernels = {n: f for m in (locate, read, scan) for n, f in vars(m).items() if hasattr(f, 'signatures')}\n"
+        "compile_decoders()\n"
+        "before = {n: len(f.signatures) for n, f in kernels.items()}\n"
+        "from unit.engine.decode.test_json_nested import DECODER\n"
+        "import pyarrow as pa\n"
+        'item = \'{"sku": "a", "cost": {"amount": 1.5}, "tags": ["p"], "at": [1]}\'\n'
+        'value = (\'{"id": 1, "device": {"os": "x"}, "items": [\' + item + \'], "counts": {"one": 1}, \'\n'
+        '    \'"by_number": {"7": [[1]]}, "number": "00112233-4455-6677-8899-aabbccddeeff", \'\n'
+        '    \'"clock": "05:15:00", "more": 1}\')\n'
+        "assert DECODER.decode_values(pa.array([value.encode()] * 3, pa.binary())).rows.num_rows == 3\n"
+        "after = {n: len(f.signatures) for n, f in kernels.items()}\n"
+        "assert after == before, {n: (before[n], after[n]) for n in after if after[n] != before[n]}\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=TESTS,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
 
 
 # ---------------------------------------------------------------- declarations

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from tallystick.engine.conform import without_nulls
+from tallystick.engine.conform import repeated_keys, without_nulls
 from tallystick.engine.decode.json import instants
 from tallystick.engine.decode.json import read as json_read
 from tallystick.engine.decode.json import scan as json_scan
@@ -125,12 +124,10 @@ def _repeated_array(place: ColumnPlace, found: Found, kinds: Array, needs_exact:
         require_values(part, found, inner_exact)
         is_key = is_map and number == 0
         children.append(column_array(part, found, inner_exact, is_key=is_key))
-    slots = None
     if is_map:
-        slots = np.repeat(np.arange(len(lengths)), lengths)
-        _mark_duplicates(children[0], slots, inner_exact)
+        inner_exact[repeated_keys(children[0], lengths)] = 1
     if inner_exact.any():
-        slots = np.repeat(np.arange(len(lengths)), lengths) if slots is None else slots
+        slots = np.repeat(np.arange(len(lengths)), lengths)
         needs_exact[slots[inner_exact.astype(np.bool_)]] = 1
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
     if is_map:
@@ -143,18 +140,6 @@ def _repeated_array(place: ColumnPlace, found: Found, kinds: Array, needs_exact:
         [bitmap, pa.py_buffer(offsets)],
         children=children,
     )
-
-
-def _mark_duplicates(keys: pa.Array, slots: Array, needs_exact: Array) -> None:
-    """Mark the entries of a map whose key occurs twice in it."""
-    if len(keys) < 2:
-        return
-    encoded = pc.dictionary_encode(keys)
-    codes = pc.fill_null(encoded.indices, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    places = slots * np.int64(len(encoded.dictionary) + 1) + codes
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    needs_exact[order[1:][ordered[1:] == ordered[:-1]]] = 1
 
 
 def rest_texts(node: Node, found: Found) -> pa.Array:

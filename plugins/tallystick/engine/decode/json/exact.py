@@ -1,6 +1,6 @@
 """Decodes one JSON value into the declared columns by exact rules: slow, and the only source of reasons.
 
-The kernels of `scan` and `read` decode whole batches, but only the values that they can prove. All other values are
+The kernels of `locate` and `read` decode whole batches, but only the values that they can prove. All other values are
 decoded here, so these rules alone determine if a value becomes a row or a dead letter. The kinds of reasons are:
 
     tombstone  the value is null                    size       the value is larger than VALUE_BYTES_MAX
@@ -40,7 +40,7 @@ from tallystick.engine.decode.json.parsed import (
 )
 from tallystick.format.types import LIST, MAP, STRUCT, decimal_size, fixed_bytes
 from tallystick.pipeline import Column
-from tallystick.pipeline.columns import JSON_TEXT
+from tallystick.pipeline.columns import JSON_TEXT, keeps_json_text
 from tallystick.pipeline.paths import path_text
 
 NUMBER_CHARS_MAX = 400
@@ -60,7 +60,7 @@ class ExactRow:
     def __init__(self, columns: Sequence[Column], *, rest: str | None = None) -> None:
         self._columns = tuple(None if c.name == rest else _Part(c) for c in columns)
         self._known = frozenset(c.path[0] for c in columns if c.name != rest)
-        self._needs_text = rest is not None or any(map(_keeps_text, columns))
+        self._needs_text = rest is not None or any(map(keeps_json_text, columns))
 
     def decode(self, value: bytes) -> list[Any]:
         """Return one Python value per column; raises MismatchError.
@@ -72,10 +72,6 @@ class ExactRow:
             rest_text(parsed, self._known) if part is None else part.read(parsed)
             for part in self._columns
         ]
-
-
-def _keeps_text(column: Column) -> bool:
-    return column.parse == JSON_TEXT or any(map(_keeps_text, column.fields))
 
 
 class _Part:
@@ -270,7 +266,9 @@ class _Rule:
         return value
 
     def boolean(self, value: Any) -> bool:
-        """Return true or false; refuse any other value."""
+        """Return true or false; refuse any other value. A map's key is a string."""
+        if self._is_key and value in ("true", "false"):
+            return bool(value == "true")
         if not isinstance(value, bool):
             raise self.refuse("type", value)
         return value

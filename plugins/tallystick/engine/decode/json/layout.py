@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tallystick.format.types import LIST, MAP, STRUCT
 from tallystick.pipeline import Column
-from tallystick.pipeline.paths import Path, path_text
+from tallystick.pipeline.paths import Path
 
 Array = npt.NDArray[Any]
 
@@ -208,8 +208,3 @@ def _alternatives(node: Node) -> Iterator[list[Node]]:
     yield from node.positions.values()
     yield node.element
     yield node.value
-
-
-def field_text(above: str, path: Path) -> str:
-    """Return the place of a value as a dead letter names it: `items[].sku`; `above` is that of the struct around it."""
-    return f"{above}.{path_text(path)}" if above else path_text(path)

@@ -136,20 +136,27 @@ def _buffers(values: pa.BinaryArray) -> tuple[Array, Array]:
 
 
 @compiled
-def _edge(text: Array, first: Int, last: Int, layout: LayoutArrays, node: Int, guess: Int) -> Int:
-    """Return the edge from `node` of the field text[first:last], trying `guess` first, or -1."""
-    begin = layout.edge_starts[node]
-    count = layout.edge_starts[node + 1] - begin
-    for step in range(count):
+def _edge(
+    text: Array,
+    first: Int,
+    last: Int,
+    names: Array,
+    name_starts: Array,
+    begin: Int,
+    stop: Int,
+    guess: Int,
+) -> Int:
+    """Return the edge, of those from `begin` to `stop`, of the field text[first:last], trying `guess` first, or -1."""
+    for step in range(stop - begin):
         edge = guess + step
-        if edge >= begin + count:
-            edge -= count
-        start = layout.name_starts[edge]
-        if layout.name_starts[edge + 1] - start != last - first:
+        if edge >= stop:
+            edge -= stop - begin
+        start = name_starts[edge]
+        if name_starts[edge + 1] - start != last - first:
             continue
         same = True
         for i in range(last - first):
-            if text[first + i] != layout.names[start + i]:
+            if text[first + i] != names[start + i]:
                 same = False
                 break
         if same:
@@ -158,173 +165,12 @@ def _edge(text: Array, first: Int, last: Int, layout: LayoutArrays, node: Int, g
 
 
 @compiled
-def _position(layout: LayoutArrays, node: Int, position: Int) -> Int:
-    """Return the node of the element at a position, or -1."""
-    for edge in range(layout.edge_starts[node], layout.edge_starts[node + 1]):
-        if layout.at[edge] == position:
-            return layout.edge_nodes[edge]
+def _position(at: Array, begin: Int, stop: Int, position: Int) -> Int:
+    """Return the edge, of those from `begin` to `stop`, of the element at a position, or -1."""
+    for edge in range(begin, stop):
+        if at[edge] == position:
+            return edge
     return -1
-
-
-@compiled
-def _slot(found: FoundArrays, scope: Int) -> Int:
-    """Return the next slot of a scope, or -1 if there is no room."""
-    slot = found.used[scope]
-    if slot >= found.capacity[scope]:
-        found.full[scope] = True
-        return -1
-    found.used[scope] = slot + 1
-    return slot
-
-
-@compiled
-def _record(  # noqa: C901, PLR0912, PLR0915 - a state machine, read best from top to bottom
-    text: Array,
-    at: Int,
-    end: Int,
-    row: Int,
-    layout: LayoutArrays,
-    found: FoundArrays,
-    nodes: Array,
-    slots: Array,
-    begins: Array,
-    counts: Array,
-) -> Int:
-    """Find the values of one record. Return PROVEN if it is a JSON object without anything unusual."""
-    at = blank(text, at, end)
-    if at >= end or text[at] != 123:
-        return UNPROVEN
-    kinds, base = found.kinds, found.base
-    depth = 0
-    node, slot, begin = np.int64(0), np.int64(row), np.int64(at)
-    state = _VALUE
-    while True:
-        if state == _VALUE:
-            begin = at
-            byte = text[at]
-            place = np.int64(0)
-            if node >= 0:
-                place = base[node] + slot
-                if kinds[place] != MISSING:
-                    return UNPROVEN
-            if byte in (123, 91):
-                mode = layout.modes[node] if node >= 0 else 0
-                opens = mode in (FIELDS, ENTRIES) if byte == 123 else mode in (ELEMENTS, POSITIONS)
-                if node >= 0:
-                    kinds[place] = OBJECT if byte == 123 else ARRAY
-                    found.begins[place] = begin
-                if opens:
-                    depth += 1
-                    if depth > DEPTH_MAX:
-                        return UNPROVEN
-                    nodes[depth], slots[depth], begins[depth] = node, slot, begin
-                    counts[depth] = layout.edge_starts[node] if mode == FIELDS else 0
-                    at += 1
-                    state = _OPENED
-                else:
-                    at = nested(text, at, end, depth)
-                    if at < 0:
-                        return UNPROVEN
-                    if node >= 0:
-                        found.sizes[place] = at - begin
-                    state = _AFTER
-            else:
-                at, kind = scalar(text, at, end)
-                if at < 0:
-                    return UNPROVEN
-                if node >= 0:
-                    quoted = 1 if kind in (PLAIN, ESCAPED) else 0
-                    kinds[place] = kind
-                    found.begins[place] = begin + quoted
-                    found.sizes[place] = at - begin - 2 * quoted
-                state = _AFTER
-        elif state == _AFTER:
-            if node >= 0 and layout.others[node] >= 0:
-                node = layout.others[node]
-                at = begin
-                state = _VALUE
-                continue
-            at = blank(text, at, end)
-            if depth == 0:
-                return PROVEN if at == end else UNPROVEN
-            if at >= end:
-                return UNPROVEN
-            if text[at] == 44:
-                at = blank(text, at + 1, end)
-                state = _ITEM
-                continue
-            node, slot, begin = nodes[depth], slots[depth], begins[depth]
-            mode = layout.modes[node]
-            if text[at] != (125 if mode in (FIELDS, ENTRIES) else 93):
-                return UNPROVEN
-            at += 1
-            found.sizes[base[node] + slot] = at - begin
-            depth -= 1
-        elif state == _OPENED:
-            at = blank(text, at, end)
-            if at >= end:
-                return UNPROVEN
-            mode = layout.modes[node]
-            if text[at] == (125 if mode in (FIELDS, ENTRIES) else 93):
-                at += 1
-                found.sizes[base[node] + slot] = at - begin
-                depth -= 1
-                state = _AFTER
-            else:
-                state = _ITEM
-        else:
-            outer, slot = nodes[depth], slots[depth]
-            mode = layout.modes[outer]
-            if mode in (FIELDS, ENTRIES):
-                if at >= end or text[at] != 34:
-                    return UNPROVEN
-                first = at + 1
-                at, escaped = string(text, first, end)
-                if at < 0 or escaped:
-                    return UNPROVEN
-                last = at - 1
-                at = blank(text, at, end)
-                if at >= end or text[at] != 58:
-                    return UNPROVEN
-                at = blank(text, at + 1, end)
-                holder = outer
-                node = np.int64(-1)
-                if mode == FIELDS:
-                    edge = _edge(text, first, last, layout, outer, counts[depth])
-                    holder = np.int64(-1)
-                    if edge >= 0:
-                        node = np.int64(layout.edge_nodes[edge])
-                        counts[depth] = (
-                            edge + 1
-                            if edge + 1 < layout.edge_starts[outer + 1]
-                            else layout.edge_starts[outer]
-                        )
-                    else:
-                        holder = np.int64(layout.rest[outer])
-                if holder >= 0:
-                    within = slot
-                    slot = _slot(found, layout.inner[holder])
-                    if slot < 0:
-                        return FULL
-                    found.length[base[holder] + within] += 1
-                    place = base[layout.key[holder]] + slot
-                    kinds[place] = PLAIN
-                    found.begins[place] = first
-                    found.sizes[place] = last - first
-                    node = np.int64(layout.target[holder])
-            elif mode == ELEMENTS:
-                within = slot
-                slot = _slot(found, layout.inner[outer])
-                if slot < 0:
-                    return FULL
-                found.length[base[outer] + within] += 1
-                node = np.int64(layout.target[outer])
-            else:
-                node = np.int64(_position(layout, outer, counts[depth]))
-                counts[depth] += 1
-            if at >= end:
-                return UNPROVEN
-            state = _VALUE
 
 
 @compiled
@@ -345,7 +191,7 @@ def _forget(row: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -
 
 
 @compiled
-def find_values(
+def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per record costs a reference count per array
     text: Array,
     offsets: Array,
     first_row: Int,
@@ -359,17 +205,193 @@ def find_values(
     Rows marked `needs_exact` are skipped, and rows that are not proven are marked.
     """
     nodes, slots = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
-    begins, counts = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
+    starts, counts = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
     before = np.zeros(found.used.size, np.int64)
+    # Taken out of their tuples once: each use of one in the loop would cost a reference count.
+    modes = layout.modes
+    others = layout.others
+    inner = layout.inner
+    target = layout.target
+    key = layout.key
+    rest = layout.rest
+    edge_starts = layout.edge_starts
+    edge_nodes = layout.edge_nodes
+    name_starts = layout.name_starts
+    names = layout.names
+    positions = layout.at
+    kinds = found.kinds
+    begins = found.begins
+    sizes = found.sizes
+    length = found.length
+    base = found.base
+    used = found.used
+    capacity = found.capacity
+    full = found.full
     for row in range(first_row, offsets.size - 1):
         if needs_exact[row]:
             continue
-        start, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
-        if end - start > bytes_max:
+        at, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        if end - at > bytes_max:
             needs_exact[row] = 1
             continue
-        before[:] = found.used
-        outcome = _record(text, start, end, row, layout, found, nodes, slots, begins, counts)
+        for scope in range(1, before.size):
+            before[scope] = used[scope]
+        outcome = UNPROVEN  # it remains so if the loop ends before the object does
+        depth = 0
+        at = blank(text, at, end)
+        node, slot, begin = np.int64(0), np.int64(row), np.int64(at)
+        state = _VALUE
+        is_object = at < end and text[at] == 123
+        while is_object:
+            if state == _VALUE:
+                begin = at
+                byte = text[at]
+                place = np.int64(0)
+                if node >= 0:
+                    place = base[node] + slot
+                    if kinds[place] != MISSING:
+                        break
+                if byte in (123, 91):
+                    mode = modes[node] if node >= 0 else 0
+                    opens = (
+                        mode in (FIELDS, ENTRIES) if byte == 123 else mode in (ELEMENTS, POSITIONS)
+                    )
+                    if node >= 0:
+                        kinds[place] = OBJECT if byte == 123 else ARRAY
+                        begins[place] = begin
+                    if opens:
+                        depth += 1
+                        if depth > DEPTH_MAX:
+                            break
+                        nodes[depth], slots[depth], starts[depth] = node, slot, begin
+                        counts[depth] = edge_starts[node] if mode == FIELDS else 0
+                        at += 1
+                        state = _OPENED
+                    else:
+                        at = nested(text, at, end, depth)
+                        if at < 0:
+                            break
+                        if node >= 0:
+                            sizes[place] = at - begin
+                        state = _AFTER
+                else:
+                    at, kind = scalar(text, at, end)
+                    if at < 0:
+                        break
+                    if node >= 0:
+                        quoted = 1 if kind in (PLAIN, ESCAPED) else 0
+                        kinds[place] = kind
+                        begins[place] = begin + quoted
+                        sizes[place] = at - begin - 2 * quoted
+                    state = _AFTER
+            elif state == _AFTER:
+                if node >= 0 and others[node] >= 0:
+                    node = others[node]
+                    at = begin
+                    state = _VALUE
+                    continue
+                at = blank(text, at, end)
+                if depth == 0:
+                    outcome = PROVEN if at == end else UNPROVEN
+                    break
+                if at >= end:
+                    break
+                if text[at] == 44:
+                    at = blank(text, at + 1, end)
+                    state = _ITEM
+                    continue
+                node, slot, begin = nodes[depth], slots[depth], starts[depth]
+                mode = modes[node]
+                if text[at] != (125 if mode in (FIELDS, ENTRIES) else 93):
+                    break
+                at += 1
+                sizes[base[node] + slot] = at - begin
+                depth -= 1
+            elif state == _OPENED:
+                at = blank(text, at, end)
+                if at >= end:
+                    break
+                mode = modes[node]
+                if text[at] == (125 if mode in (FIELDS, ENTRIES) else 93):
+                    at += 1
+                    sizes[base[node] + slot] = at - begin
+                    depth -= 1
+                    state = _AFTER
+                else:
+                    state = _ITEM
+            else:
+                outer, slot = nodes[depth], slots[depth]
+                mode = modes[outer]
+                if mode in (FIELDS, ENTRIES):
+                    if at >= end or text[at] != 34:
+                        break
+                    first = at + 1
+                    at, escaped = string(text, first, end)
+                    if at < 0 or escaped:
+                        break
+                    last = at - 1
+                    at = blank(text, at, end)
+                    if at >= end or text[at] != 58:
+                        break
+                    at = blank(text, at + 1, end)
+                    holder = outer
+                    node = np.int64(-1)
+                    if mode == FIELDS:
+                        edge = _edge(
+                            text,
+                            first,
+                            last,
+                            names,
+                            name_starts,
+                            edge_starts[outer],
+                            edge_starts[outer + 1],
+                            counts[depth],
+                        )
+                        holder = np.int64(-1)
+                        if edge >= 0:
+                            node = np.int64(edge_nodes[edge])
+                            counts[depth] = (
+                                edge + 1
+                                if edge + 1 < edge_starts[outer + 1]
+                                else edge_starts[outer]
+                            )
+                        else:
+                            holder = np.int64(rest[outer])
+                    if holder >= 0:
+                        within = slot
+                        scope = inner[holder]
+                        slot = used[scope]
+                        if slot >= capacity[scope]:
+                            full[scope] = True
+                            outcome = FULL
+                            break
+                        used[scope] = slot + 1
+                        length[base[holder] + within] += 1
+                        place = base[key[holder]] + slot
+                        kinds[place] = PLAIN
+                        begins[place] = first
+                        sizes[place] = last - first
+                        node = np.int64(target[holder])
+                elif mode == ELEMENTS:
+                    within = slot
+                    scope = inner[outer]
+                    slot = used[scope]
+                    if slot >= capacity[scope]:
+                        full[scope] = True
+                        outcome = FULL
+                        break
+                    used[scope] = slot + 1
+                    length[base[outer] + within] += 1
+                    node = np.int64(target[outer])
+                else:
+                    edge = _position(
+                        positions, edge_starts[outer], edge_starts[outer + 1], counts[depth]
+                    )
+                    node = np.int64(edge_nodes[edge]) if edge >= 0 else np.int64(-1)
+                    counts[depth] += 1
+                if at >= end:
+                    break
+                state = _VALUE
         if outcome != PROVEN:
             _forget(row, before, layout, found)
             if outcome == FULL:

@@ -305,25 +305,15 @@ def read_dates(
 
 
 @compiled
-def _time(text: Array, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
-    """Return (proven, microseconds since 1970) of `YYYY-MM-DDTHH:MM:SS[.ffffff][Z|+HH:MM]`."""
-    if (
-        end - at < 19
-        or (text[at + 10] != 84 and text[at + 10] != 32)
-        or text[at + 13] != 58
-        or text[at + 16] != 58
-    ):
-        return False, np.int64(0)
-    proven, day = _day(text, at)
-    hour, minute, second = (
-        _digits(text, at + 11, 2),
-        _digits(text, at + 14, 2),
-        _digits(text, at + 17, 2),
-    )
-    if not proven or min(hour, minute, second) < 0 or hour > 23 or minute > 59 or second > 59:
-        return False, np.int64(0)
-    micros = ((day * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000
-    at += 19
+def _clock(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
+    """Return (microseconds since midnight of `HH:MM:SS[.ffffff]` at `at`, or -1; the position after it)."""
+    if end - at < 8 or text[at + 2] != 58 or text[at + 5] != 58:
+        return np.int64(-1), at
+    hour, minute, second = _digits(text, at, 2), _digits(text, at + 3, 2), _digits(text, at + 6, 2)
+    if min(hour, minute, second) < 0 or hour > 23 or minute > 59 or second > 59:
+        return np.int64(-1), at
+    micros = (hour * 60 + minute) * 60_000_000 + second * 1_000_000
+    at += 8
     if at < end and text[at] == 46:
         at += 1
         unit, first = np.int64(100_000), at
@@ -332,7 +322,20 @@ def _time(text: Array, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
             unit //= 10
             at += 1
         if at == first:
-            return False, np.int64(0)
+            return np.int64(-1), at
+    return micros, at
+
+
+@compiled
+def _time(text: Array, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
+    """Return (proven, microseconds since 1970) of `YYYY-MM-DDTHH:MM:SS[.ffffff][Z|+HH:MM]`."""
+    if end - at < 19 or (text[at + 10] != 84 and text[at + 10] != 32):
+        return False, np.int64(0)
+    proven, day = _day(text, at)
+    micros, at = _clock(text, at + 11, end)
+    if not proven or micros < 0:
+        return False, np.int64(0)
+    micros += day * 86_400_000_000
     if not zoned:
         return at == end, micros
     if end - at == 1 and text[at] == 90:
@@ -378,34 +381,14 @@ def read_times_of_day(
         kind = kinds[row]
         if kind in (MISSING, NULL) or needs_exact[row]:
             continue
-        proven, micros = False, np.int64(0)
+        end = begins[row] + sizes[row]
+        micros, after = np.int64(-1), end
         if kind == PLAIN:
-            proven, micros = _time_of_day(text, begins[row], begins[row] + sizes[row])
-        if proven:
+            micros, after = _clock(text, begins[row], end)
+        if micros >= 0 and after == end:
             out[row] = micros
         else:
             needs_exact[row] = 1
-
-
-@compiled
-def _time_of_day(text: Array, at: Int, end: Int) -> tuple[bool, Int]:
-    if end - at < 8 or text[at + 2] != 58 or text[at + 5] != 58:
-        return False, np.int64(0)
-    hour, minute, second = _digits(text, at, 2), _digits(text, at + 3, 2), _digits(text, at + 6, 2)
-    if min(hour, minute, second) < 0 or hour > 23 or minute > 59 or second > 59:
-        return False, np.int64(0)
-    micros = (hour * 60 + minute) * 60_000_000 + second * 1_000_000
-    at += 8
-    if at < end and text[at] == 46:
-        at += 1
-        unit, first = np.int64(100_000), at
-        while at < end and 48 <= text[at] <= 57 and unit > 0:
-            micros += unit * (np.int64(text[at]) - 48)
-            unit //= 10
-            at += 1
-        if at == first:
-            return False, np.int64(0)
-    return at == end, micros
 
 
 @compiled

@@ -19,6 +19,11 @@ Int = Any  # A Python int outside of compiled code, int64 inside.
 MISSING, NULL, TRUE, FALSE, INTEGER, FRACTION, PLAIN, ESCAPED, OBJECT, ARRAY = range(10)
 DEPTH_MAX = 64
 
+# ASCII characters of a string that are neither a quote, a backslash nor a control character.
+_PLAIN = np.zeros(256, np.bool_)
+_PLAIN[32:128] = True
+_PLAIN[[34, 92]] = False
+
 compiled = kernel()
 
 
@@ -73,10 +78,15 @@ def _utf8(text: Array, at: Int, end: Int) -> Int:
 
 
 @compiled
-def string(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
+def string(text: Array, at: Int, end: Int) -> tuple[Int, bool]:  # noqa: PLR0912 - the cases of one grammar rule
     """Return (position after the closing quote or -1, has escapes) of the string whose first character is at `at`."""
     escaped = False
     while at < end:
+        # Most characters are plain ones, for which one look into the table is enough.
+        while at < end and _PLAIN[text[at]]:
+            at += 1
+        if at >= end:
+            return -1, escaped
         byte = text[at]
         if byte == 34:
             return at + 1, escaped
@@ -98,8 +108,6 @@ def string(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
                 return -1, escaped
         elif byte < 32:
             return -1, escaped
-        elif byte < 128:
-            at += 1
         else:
             size = _utf8(text, at, end)
             if size == 0:
