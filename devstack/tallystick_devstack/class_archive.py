@@ -23,11 +23,16 @@ _CHECK_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassArchive:
-    """The archive of one program's classes. Its name depends on the Java installation and on the jars."""
+    """The archive of one program's classes. Its name depends on the Java installation and on the jars.
+
+    `java` is the program's JVM, by default that of `find_java`. A Java that has no archive of its own classes, such as a
+    reduced one, gets it in the same folder.
+    """
 
     program: str
     jars: Path
     folder: Path
+    java: Path | None = None
 
     @property
     def path(self) -> Path:
@@ -37,8 +42,9 @@ class ClassArchive:
     @property
     def flags(self) -> list[str]:
         """The flags with which a JVM uses the archive; none if it does not exist."""
-        path = self.path
-        return [f"-XX:SharedArchiveFile={path}"] if path.is_file() else []
+        paths = [*self._bases(), self.path]
+        complete = all(path.is_file() for path in paths)
+        return [f"-XX:SharedArchiveFile={':'.join(map(str, paths))}"] if complete else []
 
     def make(self, run: Callable[[list[str]], None]) -> None:
         """Create the archive if it is missing: call `run(flags)`, which runs the program with flags that write it.
@@ -48,32 +54,60 @@ class ClassArchive:
         no archive was written or the folder cannot be written. Programs then start without an archive.
         """
         path = self.path
-        if path.is_file():
+        if self.flags:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
+        bases = self._bases()
         with tempfile.TemporaryDirectory(prefix=f"{self.program}-", dir=self.folder) as scratch:
+            for base in bases:
+                self._dump(base, Path(scratch))
+            below = [f"-XX:SharedArchiveFile={base}" for base in bases]
             fresh = Path(scratch, "fresh.jsa")
-            run([f"-XX:ArchiveClassesAtExit={fresh}"])
-            self._check(fresh, Path(scratch))
-            earlier = set(self.folder.glob(f"{self.program}-*.jsa")) - {path}
+            run([f"-XX:ArchiveClassesAtExit={fresh}", *below])
+            self._check([*bases, fresh], Path(scratch))
+            earlier = set(self.folder.glob(f"{self.program}-*.jsa")) - {path, *bases}
             fresh.rename(path)
         # They are for another Java or other jars. A JVM that has one mapped can still use it.
         for other in earlier:
             other.unlink(missing_ok=True)
 
-    def _check(self, fresh: Path, scratch: Path) -> None:
-        with fresh.open("rb") as archive:
-            os.fsync(archive.fileno())
-        flags = [f"-XX:SharedArchiveFile={fresh}", f"-XX:ErrorFile={scratch / 'crash.log'}"]
+    def _bases(self) -> list[Path]:
+        """Return the path of the archive of Java's own classes; none if the Java installation contains one."""
+        own = self._java().resolve().parents[1] / "lib" / "server"
+        # A Java without a folder for its JVM is a script of tests.
+        if not own.is_dir() or (own / "classes.jsa").is_file():
+            return []
+        return [self.folder / f"{self.program}-{self._digest()}-java.jsa"]
+
+    def _dump(self, base: Path, scratch: Path) -> None:
+        fresh = scratch / "java.jsa"
         run_to_end(
-            [find_java(), *COMPILES_LITTLE.split(), *flags, "-version"],
+            [self._java(), "-XX:+UseSerialGC", "-Xshare:dump", f"-XX:SharedArchiveFile={fresh}"],
+            name=f"the archive of Java's own classes for {self.program}",
+            log_path=scratch / "dump.log",
+            deadline_s=_CHECK_S,
+        )
+        fresh.rename(base)
+
+    def _check(self, archives: list[Path], scratch: Path) -> None:
+        with archives[-1].open("rb") as archive:
+            os.fsync(archive.fileno())
+        flags = [
+            f"-XX:SharedArchiveFile={':'.join(map(str, archives))}",
+            f"-XX:ErrorFile={scratch / 'crash.log'}",
+        ]
+        run_to_end(
+            [self._java(), *COMPILES_LITTLE.split(), *flags, "-version"],
             name=f"a JVM from the class archive of {self.program}",
             log_path=scratch / "check.log",
             deadline_s=_CHECK_S,
         )
 
+    def _java(self) -> Path:
+        return self.java if self.java is not None else find_java()
+
     def _digest(self) -> str:
-        java = find_java().resolve()
+        java = self._java().resolve()
         lines = [
             f"{java} {_version(java.parents[1] / 'lib' / 'modules')} {self.jars} {self.jars.resolve()}"
         ]

@@ -60,6 +60,11 @@ def up(
         "--spark-cluster",
         help="Also start a Spark master and two workers; jobs then run there, not in local mode.",
     ),
+    registry: bool = typer.Option(
+        False,
+        "--registry",
+        help="Also start a schema registry (Apicurio Registry, with Confluent's API), as the connection `default`.",
+    ),
     project: Path | None = Project,
     as_json: bool = AsJson,
 ) -> None:
@@ -67,11 +72,12 @@ def up(
     stack = which_stack.stack_module()
     folder = choose(state_dir).folder
     chosen = project or _project_of(stack.status(folder), folder)
+    parts = stack.ALL_PARTS if spark_cluster else stack.PARTS
     note(f"DAGs and jobs: {chosen} (--project names another folder){_without_dags(chosen)}")
     info = stack.up(
         folder,
         project_dir=chosen,
-        parts=stack.ALL_PARTS if spark_cluster else stack.PARTS,
+        parts=(*parts, stack.REGISTRY) if registry else parts,
         foreground=foreground,
         report=note,
     )

@@ -24,6 +24,11 @@ from tallystick_devstack.private_file import write_private
 PARTS = ("kafka", "s3", "postgres", "airflow")
 """The default parts of a stack. Without `spark`, drivers run in local mode."""
 ALL_PARTS = ("kafka", "s3", "postgres", "spark", "airflow")
+"""The parts of a stack with a Spark cluster."""
+REGISTRY = "registry"
+"""The schema registry, a part that starts only if it is requested."""
+STARTING_ORDER = ("kafka", "s3", REGISTRY, "postgres", "spark", "airflow")
+"""Every part that a stack can have."""
 LAKE_BUCKET = "lake"
 _FORMAT = "tallystick-stack/1"
 _FILE = "stack.json"
@@ -80,7 +85,7 @@ class StackInfo:
         return tuple(name for name, part in self.parts.items() if part.state in ("dead", "failed"))
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables of the stack: AWS_*, TALLYSTICK_KAFKA_DEFAULT, AIRFLOW_HOME, AIRFLOW__*."""
+        """Return the environment variables of the stack: AWS_*, TALLYSTICK_*_DEFAULT, AIRFLOW_HOME, AIRFLOW__*."""
         return dict(self.variables)
 
     def kafka_client(self) -> dict[str, str]:
@@ -143,7 +148,7 @@ def is_state_dir(folder: Path) -> bool:
 
 def is_state_name(name: str) -> bool:
     """Return True if a stack creates a file or folder of that name in its state folder."""
-    names = {*ALL_PARTS, _LOCK, SUPERVISOR_LOG}
+    names = {*STARTING_ORDER, _LOCK, SUPERVISOR_LOG}
     names |= {f"{file}{end}" for file in (_FILE, LOGINS_FILE) for end in ("", ".new")}
     return name in names or (name.startswith("supervisor.") and name.endswith(".log"))
 
@@ -190,11 +195,11 @@ def supervisor_pid(state_dir: Path) -> int | None:
 
 def parts_to_start(parts: Collection[str]) -> tuple[str, ...]:
     """Return the parts in starting order, with Airflow's database. Raises InvalidRequest for none or unknown parts."""
-    unknown = set(parts) - set(ALL_PARTS)
+    unknown = set(parts) - set(STARTING_ORDER)
     if unknown or not parts:
         raise InvalidRequest(
             f"expected parts of the stack, found {', '.join(sorted(unknown)) or 'none'}.",
-            hint=f"use some of {', '.join(ALL_PARTS)}.",
+            hint=f"use some of {', '.join(STARTING_ORDER)}.",
         )
     needed = set(parts) | ({"postgres"} if "airflow" in parts else set())
-    return tuple(name for name in ALL_PARTS if name in needed)
+    return tuple(name for name in STARTING_ORDER if name in needed)

@@ -7,14 +7,10 @@ restarts, also if the port changes.
 from __future__ import annotations
 
 import base64
-import os
-import shutil
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +18,7 @@ from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError, TallystickError
 from tallystick.kafka.client import KafkaClient
 from tallystick_devstack.class_archive import ClassArchive
+from tallystick_devstack.ivy import cache_folder, fetch_once, retrieve
 from tallystick_devstack.java import COMPILES_LITTLE, find_java
 from tallystick_devstack.kafka_login import CLIENTS, KafkaLogin, jaas
 from tallystick_devstack.private_file import write_private
@@ -38,19 +35,13 @@ KAFKA_VERSION = "4.1.0"
 _SCALA = "2.13"
 # The Kafka release contains this binding, but the module on Maven Central does not. Without it, nothing is logged.
 _LOGGING = ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.24.3")
-_DOWNLOAD_S = 600.0
 _FORMAT_S = 60.0
 _START_S = 60.0
-_STALE_S = 3600.0
 
 
 def default_jar_folder() -> Path:
     """Return the folder that keeps the jars between runs, below XDG_CACHE_HOME or ~/.cache."""
-    return (
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        / "tallystick"
-        / f"kafka-{KAFKA_VERSION}-with-tools"
-    )
+    return cache_folder() / f"kafka-{KAFKA_VERSION}-with-tools"
 
 
 def fetch_jars(folder: Path) -> Path:
@@ -59,20 +50,7 @@ def fetch_jars(folder: Path) -> Path:
     Safe to repeat: a folder that exists is complete, because it appears by one rename after the download. If another
     process was faster, this one deletes its own copy.
     """
-    if folder.is_dir():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _sweep_interrupted(folder)
-    with tempfile.TemporaryDirectory(prefix=f"{folder.name}.tmp-", dir=folder.parent) as name:
-        scratch = Path(name)
-        # The log is next to the folder, because the scratch folder is deleted at the end.
-        _retrieve(scratch, folder.with_name(f"{folder.name}.download.log"))
-        try:
-            (scratch / "jars").rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-    return folder
+    return fetch_once(folder, _retrieve)
 
 
 def class_archive(jars: Path) -> ClassArchive:
@@ -90,14 +68,7 @@ def make_class_archive(jars: Path) -> None:
     class_archive(jars).make(run)
 
 
-def _sweep_interrupted(folder: Path) -> None:
-    # A killed download leaves its scratch folder. A running download never takes as long as an hour.
-    for left in folder.parent.glob(f"{folder.name}.tmp-*"):
-        if time.time() - left.stat().st_mtime > _STALE_S:
-            shutil.rmtree(left, ignore_errors=True)
-
-
-def _retrieve(scratch: Path, log_path: Path) -> None:
+def _retrieve(scratch: Path, log_path: Path) -> Path:
     kafka = "org.apache.kafka"
     modules = [
         (kafka, f"kafka_{_SCALA}", KAFKA_VERSION),
@@ -112,57 +83,14 @@ def _retrieve(scratch: Path, log_path: Path) -> None:
         f'<dependency org="{org}" name="{name}" rev="{version}" conf="*->default"/>'
         for org, name, version in modules
     )
-    (scratch / "ivy.xml").write_text(
-        f'<ivy-module version="2.0"><info organisation="tallystick" module="embedded-kafka"/>'
-        f"<dependencies>{dependencies}</dependencies></ivy-module>"
-    )
-    (scratch / "settings.xml").write_text(
-        '<ivysettings><settings defaultResolver="central"/><resolvers>'
-        '<ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>'
-    )
-    words: list[str | Path] = [
-        find_java(),
-        "-jar",
-        _ivy_jar(),
-        "-settings",
-        scratch / "settings.xml",
-        "-cache",
-        scratch / "cache",
-    ]
-    words += ["-ivy", scratch / "ivy.xml", "-types", "jar", "bundle"]
-    words += ["-retrieve", scratch / "jars" / "[artifact]-[revision](-[classifier]).[ext]"]
-    try:
-        run_to_end(
-            words,
-            name=f"the download of Kafka {KAFKA_VERSION} from Maven Central",
-            log_path=log_path,
-            deadline_s=_DOWNLOAD_S,
-        )
-    except SettingsError as error:
+    jars, what = scratch / "jars", f"Kafka {KAFKA_VERSION}"
+    retrieve(dependencies, jars, types=("jar", "bundle"), what=what, log_path=log_path)
+    if not list(jars.glob(f"kafka_{_SCALA}-*.jar")):
         raise SettingsError(
-            error.message,
-            hint=f"check network and proxy of this machine ({log_path} has the whole log), then try again.",
-        ) from error
-    if not list((scratch / "jars").glob(f"kafka_{_SCALA}-*.jar")):
-        raise SettingsError(
-            f"the download of Kafka {KAFKA_VERSION} ended without its jars.",
+            f"the download of {what} ended without its jars.",
             hint="check access to Maven Central.",
         )
-
-
-def _ivy_jar() -> Path:
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise SettingsError(
-            "pyspark, whose Ivy fetches Kafka, is not installed.",
-            hint="install tallystick-devstack.",
-        )
-    jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-2*.jar"))
-    if not jars:
-        raise SettingsError(
-            "pyspark's folder contains no Ivy.", hint="reinstall pyspark as uv.lock pins it."
-        )
-    return jars[-1]
+    return jars
 
 
 class KafkaBroker:

@@ -14,6 +14,7 @@ from tallystick_devstack.airflow import LOCAL_MASTER, USER, AirflowStack
 from tallystick_devstack.info import (
     LAKE_BUCKET,
     PARTS,
+    REGISTRY,
     PartInfo,
     PartState,
     StackInfo,
@@ -23,10 +24,11 @@ from tallystick_devstack.info import (
     write_stack,
 )
 from tallystick_devstack.kafka import KafkaBroker
-from tallystick_devstack.logins import keep_logins
+from tallystick_devstack.logins import keep_logins, keep_registry_login
 from tallystick_devstack.postgres import Postgres
 from tallystick_devstack.process import ChildProcess, free_port, port_is_free
 from tallystick_devstack.progress import Report
+from tallystick_devstack.registry import SchemaRegistryServer
 from tallystick_devstack.s3 import S3Server
 from tallystick_devstack.spark import SparkCluster
 
@@ -67,6 +69,7 @@ class LocalStack:
             secret_key=self._logins.s3_secret_key,
         )
         self.postgres = Postgres(self.state_dir / "postgres")
+        self.registry = self._registry() if REGISTRY in self._parts else None
         self.spark = SparkCluster(
             self.state_dir / "spark",
             # Executors upload files themselves and need the S3 settings. They get the Kafka settings with each task.
@@ -89,7 +92,14 @@ class LocalStack:
             "spark": self.spark,
             "airflow": self.airflow,
         }
+        if self.registry is not None:
+            servers[REGISTRY] = self.registry
         self._servers = {name: servers[name] for name in self._parts}
+
+    def _registry(self) -> SchemaRegistryServer:
+        folder = self.state_dir / REGISTRY
+        login = keep_registry_login(folder)
+        return SchemaRegistryServer(folder, port=self._ports[REGISTRY], login=login)
 
     def environment(self) -> dict[str, str]:
         """Return the variables that a process needs to use this stack."""
@@ -99,6 +109,8 @@ class LocalStack:
         if "kafka" in self._parts:
             settings = self._logins.kafka.settings(f"127.0.0.1:{self._ports['kafka']}")
             variables["TALLYSTICK_KAFKA_DEFAULT"] = json.dumps(settings)
+        if self.registry is not None:
+            variables["TALLYSTICK_REGISTRY_DEFAULT"] = json.dumps(self.registry.client_settings())
         if "spark" in self._parts:
             variables |= self.spark.environment()
         return variables
@@ -116,6 +128,10 @@ class LocalStack:
             if name == "kafka" and self.kafka.jars_missing:
                 report(
                     "kafka: downloading its jars from Maven Central first, 43 MB, once per machine"
+                )
+            if self.registry is not None and name == REGISTRY and self.registry.program_missing:
+                report(
+                    "registry: downloading it from Maven Central first, 159 MB, once per machine"
                 )
             self._start_part(name)
             report(f"{name}: up after {time.monotonic() - began:.1f} s at {self._address(name)}")
@@ -189,7 +205,7 @@ class LocalStack:
         """Return a port per part, the previous one if it is free, so that bookmarks and open shells still work."""
         before = read_stack(self.state_dir)
         ports: dict[str, int] = {}
-        for name in ("kafka", "s3", "spark", "airflow"):
+        for name in ("kafka", "s3", REGISTRY, "spark", "airflow"):
             old = before.parts[name].port if before is not None and name in before.parts else None
             ports[name] = old if old is not None and port_is_free(old) else free_port()
         return ports
@@ -198,6 +214,7 @@ class LocalStack:
         return {
             "kafka": f"127.0.0.1:{self._ports['kafka']}",
             "s3": self.s3.endpoint,
+            REGISTRY: self.registry.url if self.registry is not None else "",
             "postgres": str(self.postgres.socket_dir),
             "spark": self.spark.url,
             "airflow": self.airflow.url,
@@ -226,6 +243,9 @@ class LocalStack:
             return self.spark.processes
         if name == "kafka":
             return [self.kafka.process] if self.kafka.alive else []
+        if name == REGISTRY:
+            assert self.registry is not None, "only parts of this stack are described"
+            return [self.registry.process] if self.registry.process is not None else []
         server = self.s3 if name == "s3" else self.postgres
         return [server.process] if server.process is not None else []
 

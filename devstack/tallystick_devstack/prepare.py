@@ -1,4 +1,4 @@
-"""The last step of `make setup`: gets the Kafka broker, compiles the decoders, archives Java classes.
+"""The last step of `make setup`: gets the Kafka broker and the schema registry, compiles the decoders, archives classes.
 
 Safe to repeat: each step keeps an existing result, and an interrupted step leaves no result.
 """
@@ -14,18 +14,20 @@ from tallystick.spark.precompile import compile_decoders
 
 
 def main() -> int:
-    """Prepare this machine. Return the exit code: 0, or 1 if the broker cannot be fetched; then stderr has the reason."""
+    """Prepare this machine. Return the exit code: 0, or 1 if a server cannot be fetched; then stderr has the reason."""
     with ThreadPoolExecutor(1) as executor:
-        # This takes half a minute of one core, while the broker is downloaded.
+        # This takes half a minute of one core, while the servers are downloaded.
         spark = executor.submit(_archived, "Spark", _archive_spark)
         try:
             _fetch_broker()
+            _fetch_registry()
         except TallystickError as error:
             print(error, file=sys.stderr)
             return 1
         compile_decoders()
         print("decoders: compiled", file=sys.stderr)
         print(_archived("Kafka", _archive_kafka), file=sys.stderr)
+        print(_archived("the schema registry", _archive_registry), file=sys.stderr)
         print(spark.result(), file=sys.stderr)
     return 0
 
@@ -45,6 +47,12 @@ def _archive_kafka() -> None:
     make_class_archive(default_jar_folder())
 
 
+def _archive_registry() -> None:
+    from tallystick_devstack.registry import default_registry_folder, make_registry_class_archive
+
+    make_registry_class_archive(default_registry_folder())
+
+
 def _archive_spark() -> None:
     from tallystick_devstack.class_archive import make_spark_archive
 
@@ -55,6 +63,12 @@ def _fetch_broker() -> None:
     from tallystick_devstack.kafka import default_jar_folder, fetch_jars
 
     print(f"Kafka broker: {fetch_jars(default_jar_folder())}", file=sys.stderr)
+
+
+def _fetch_registry() -> None:
+    from tallystick_devstack.registry import default_registry_folder, fetch_registry
+
+    print(f"schema registry: {fetch_registry(default_registry_folder())}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from tallystick.errors import SettingsError
 from tallystick_devstack.info import (
     ALL_PARTS,
     PARTS,
+    REGISTRY,
     SUPERVISOR_LOG,
     PartInfo,
     StackInfo,
@@ -33,6 +34,7 @@ from tallystick_devstack.progress import Report, print_line
 __all__ = [
     "ALL_PARTS",
     "PARTS",
+    "REGISTRY",
     "PartInfo",
     "StackInfo",
     "down",

@@ -9,7 +9,8 @@
     │   ├── SwapContended         other writers won every swap that this task tried
     │   ├── OutcomeUnknown        a write may or may not have been applied; nothing was deleted
     │   ├── OutputUnavailable     a receiver outside the lake did not answer, or answered that it cannot
-    │   └── OutputBusy            another process publishes into that output
+    │   ├── OutputBusy            another process publishes into that output
+    │   └── RegistryUnavailable   a schema registry did not answer, or answered that it cannot
     ├── Superseded            this attempt is over and nothing is wrong: another run or operator decided
     └── ActionRequired        a person has to decide or correct something first
         ├── InvalidRequest        a parameter of a run is not allowed
@@ -18,6 +19,9 @@
         ├── JobChanged            the deployed job is not the planned one
         ├── IdentityChanged       a topic, cluster or table is not the one in the ledger
         ├── SchemaChanged         the declared columns do not fit the columns in the lake
+        ├── SchemaNotFound        a schema registry has no such subject, version or id
+        ├── SchemaIdConflict      an id of a schema registry means two different schemas
+        ├── RegistryRefused       a schema registry refused the credentials, or its answer cannot be used
         ├── OutsideRetention      the log no longer holds the requested offsets
         ├── LogDamaged            the content of the log is not what it must be
         ├── TooManyDeadLetters    an interval has more dead letters than its pipeline allows
@@ -55,10 +59,14 @@ __all__ = [
     "OutputRefused",
     "OutputUnavailable",
     "OutsideRetention",
+    "RegistryRefused",
+    "RegistryUnavailable",
     "ReportRejected",
     "RetryLater",
     "RootVanished",
     "SchemaChanged",
+    "SchemaIdConflict",
+    "SchemaNotFound",
     "ScratchFull",
     "SettingsError",
     "StoreRefused",
@@ -168,6 +176,12 @@ class OutputBusy(RetryLater):
     kind = "output_busy"
 
 
+class RegistryUnavailable(RetryLater):
+    """A schema registry did not answer, or answered that it cannot."""
+
+    kind = "registry_unavailable"
+
+
 class Superseded(TallystickError):
     """This attempt is over and nothing is wrong: another plan, run or operator took its interval or released it."""
 
@@ -214,6 +228,24 @@ class SchemaChanged(ActionRequired):
     """The declared columns do not fit the columns in the lake."""
 
     kind = "schema_changed"
+
+
+class SchemaNotFound(ActionRequired):
+    """A schema registry has no such subject, version or id."""
+
+    kind = "schema_not_found"
+
+
+class SchemaIdConflict(ActionRequired):
+    """An id of a schema registry means two different schemas: an earlier one and a current one, or two current ones."""
+
+    kind = "schema_id_conflict"
+
+
+class RegistryRefused(ActionRequired):
+    """A schema registry refused the credentials, or its answer cannot be used."""
+
+    kind = "registry_refused"
 
 
 class OutsideRetention(ActionRequired):

@@ -13,10 +13,12 @@ from airflow.sdk.log import mask_secret
 from tallystick.connections.http import HttpSettings
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.registry import RegistrySettings
 from tallystick.connections.resolve import check_connection_name, env_name, resolve
 from tallystick.connections.settings import S, Settings
 from tallystick.connections.smtp import SmtpSettings
 from tallystick.errors import SettingsError
+from tallystick.registry.port import SchemaRegistry
 
 
 def settings_named(kind: type[S], connection: str) -> S:
@@ -35,6 +37,14 @@ def settings_named(kind: type[S], connection: str) -> S:
     for secret in settings.secrets():
         mask_secret(secret)
     return settings
+
+
+def registry_named(connection: str) -> SchemaRegistry:
+    """Return the client of a schema registry by the name of its connection; raises SettingsError as `settings_named`."""
+    # The client is loaded when the task runs, never when the DAG file is parsed.
+    from tallystick.registry.client import RegistryClient
+
+    return RegistryClient(settings_named(RegistrySettings, connection))
 
 
 def _airflow_options(kind: type[Settings], conn_id: str) -> dict[str, Any] | None:
@@ -90,6 +100,11 @@ def _http_fields(connection: Any) -> dict[str, Any]:
     }
 
 
+def _registry_fields(connection: Any) -> dict[str, Any]:
+    found = _http_fields(connection)
+    return {"urls": found.pop("base_url"), **found}
+
+
 def _smtp_fields(connection: Any) -> dict[str, Any]:
     return {
         "host": connection.host,
@@ -104,6 +119,7 @@ _FIELDS: Mapping[str, Callable[[Any], dict[str, Any]]] = {
     PostgresSettings.KIND: _postgres_fields,
     HttpSettings.KIND: _http_fields,
     SmtpSettings.KIND: _smtp_fields,
+    RegistrySettings.KIND: _registry_fields,
 }
 _HINTS: Mapping[str, str] = {
     KafkaSettings.KIND: "kafka-python's options as its extra (Airflow ignores an extra that it cannot parse)",
@@ -111,4 +127,5 @@ _HINTS: Mapping[str, str] = {
     "extra",
     HttpSettings.KIND: "host, port, login and password, and other options in its extra",
     SmtpSettings.KIND: "host, port, login and password, and other options in its extra",
+    RegistrySettings.KIND: "host (or the whole url), port, login and password, and other options in its extra",
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 from tallystick.connections.http import HttpSettings
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.registry import RegistrySettings
 from tallystick.connections.resolve import env_name, env_prefix
 from tallystick.connections.smtp import SmtpSettings
 from tallystick.errors import InvalidPipeline, without_user_info
@@ -62,8 +63,11 @@ _EXECUTOR_ENVIRONMENT = re.compile(
     r"spark\.executorEnv\.(TALLYSTICK_(SECRETS_DIR|S3_(BUCKET_OWNER|ENCRYPTION|KMS_KEY_ID|CHECKSUMS))|NUMBA_CACHE_DIR"
     r"|AWS_(ENDPOINT_URL(_S3)?|REGION|DEFAULT_REGION|PROFILE|CONFIG_FILE|SHARED_CREDENTIALS_FILE|CA_BUNDLE))"
 )
-# Only outputs use the last three. The Spark driver publishes nothing, so it gets none of them.
-_CONNECTIONS = tuple(map(env_prefix, (KafkaSettings, PostgresSettings, HttpSettings, SmtpSettings)))
+# Only outputs use those after the second, and only planning reads a schema registry: a plan contains the schemas. So the
+# Spark driver gets none of them.
+_CONNECTIONS = tuple(
+    map(env_prefix, (KafkaSettings, RegistrySettings, PostgresSettings, HttpSettings, SmtpSettings))
+)
 
 
 def driver_environment(
@@ -76,8 +80,9 @@ def driver_environment(
 ) -> dict[str, str]:
     """Return the complete environment of spark-submit: the allowed variables of `worker`, and those of this job.
 
-    Of TALLYSTICK_KAFKA_* it contains only the pipeline's own connection, and no connection of outputs. If the master is
-    local, Spark binds the loopback interface, and by default its Python workers run on this process's Python.
+    Of TALLYSTICK_KAFKA_* it contains only the pipeline's own connection, and no connection of outputs or registries. If
+    the master is local, Spark binds the loopback interface, and by default its Python workers run on this process's
+    Python.
     """
     names = _NAMES | _PLACES
     kept = {

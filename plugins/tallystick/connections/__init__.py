@@ -1,1 +1,1 @@
-"""Settings of the servers outside the lake, by connection name: Kafka, PostgreSQL, HTTP receivers and mail servers."""
+"""Settings of the servers outside the lake, by connection name: Kafka, schema registries, the receivers of outputs."""

@@ -40,7 +40,7 @@ class HttpSettings(Settings):
 
     def __post_init__(self) -> None:
         check_timeout(self.timeout_s)
-        if self.base_url is not None and not _is_base_url(self.base_url):
+        if self.base_url is not None and not is_base_url(self.base_url):
             raise unusable(
                 "base_url: expected http(s)://host, with a path at most",
                 "write it without user, query and fragment.",
@@ -81,7 +81,8 @@ class HttpSettings(Settings):
         return tuple(sorted((one for one in found if len(one) > 4), key=len, reverse=True))
 
 
-def _is_base_url(url: str) -> bool:
+def is_base_url(url: str) -> bool:
+    """Return True if `url` is http(s)://host with a port and a path at most."""
     if not url.isascii() or not url.isprintable() or any(sign in url for sign in " @?#"):
         return False
     try:

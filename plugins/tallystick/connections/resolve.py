@@ -1,9 +1,9 @@
 """Connections by name: a pipeline names them, and each process resolves them from its own environment.
 
 Order: the variable TALLYSTICK_<KIND>_<NAME>, then a file in the folder TALLYSTICK_SECRETS_DIR (a mounted secret):
-<name>.json for a Kafka connection, <kind>.<name>.json for any other (postgres, http, smtp). The `airflow` layer resolves
-Airflow's own connections and passes them in as a mapping of options. Nothing is cached: the next resolution reads a
-rotated secret.
+<name>.json for a Kafka connection, <kind>.<name>.json for any other (registry, postgres, http, smtp). The `airflow`
+layer resolves Airflow's own connections and passes them in as a mapping of options. Nothing is cached: the next
+resolution reads a rotated secret.
 """
 
 from __future__ import annotations

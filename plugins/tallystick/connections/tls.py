@@ -38,16 +38,32 @@ def tls_context(settings: KafkaSettings) -> ssl.SSLContext | None:
     return context
 
 
-def tls_of(cafile: str | None) -> ssl.SSLContext:
+def tls_of(
+    cafile: str | None,
+    *,
+    certfile: str | None = None,
+    keyfile: str | None = None,
+    key_password: str | None = None,
+) -> ssl.SSLContext:
     """Return the TLS context of a call, which always checks certificates and host names.
 
-    Raises SettingsError if `cafile` cannot be used.
+    `certfile` and `keyfile` are the client certificate and its key. Raises SettingsError if a file cannot be used.
     """
     context = _context()
     if cafile is None:
         context.load_default_certs()
     else:
         _load("cafile", cafile, lambda: context.load_verify_locations(cafile))
+    if certfile is not None:
+        # Never None, as above.
+        files = certfile if keyfile is None else f"{certfile} with keyfile {keyfile}"
+        password = key_password or ""
+        _load(
+            "certfile",
+            files,
+            lambda: context.load_cert_chain(certfile, keyfile, password),
+            password="key_password",
+        )
     return context
 
 
@@ -59,7 +75,9 @@ def _context() -> ssl.SSLContext:
     return context
 
 
-def _load(name: str, files: str, load: Callable[[], object]) -> None:
+def _load(
+    name: str, files: str, load: Callable[[], object], *, password: str = "ssl_password"
+) -> None:
     try:
         load()
         return
@@ -69,5 +87,5 @@ def _load(name: str, files: str, load: Callable[[], object]) -> None:
         why = error.strerror or type(error).__name__
     raise SettingsError(
         f"{name} {files} cannot be used: {why}.",
-        hint="check that the file exists, is PEM and is readable for this user, and the ssl_password of its key.",
+        hint=f"check that the file exists, is PEM and is readable for this user, and the {password} of its key.",
     )

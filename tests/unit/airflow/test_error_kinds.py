@@ -28,12 +28,14 @@ from tallystick.airflow.note_text import NOTE
 from tallystick.airflow.outcome import airflow_errors, raise_reported_error, with_span
 from tallystick.cli import app as cli
 from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.registry import RegistrySettings
 from tallystick.connections.resolve import resolve
 from tallystick.engine.reasons import ReasonCount, limit_error
 from tallystick.errors import TallystickError
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Totals
+from tallystick.format.schemas import FrozenSchema, schema_digest
 from tallystick.kafka.planning import LogPlanner
 from tallystick.lake import CONTENDED_S, Lake, Snapshot, Update
 from tallystick.operations.commit import commit
@@ -45,12 +47,15 @@ from tallystick.outputs.files import HIDDEN, FileOutput, Folder
 from tallystick.outputs.kafka import KafkaOutput
 from tallystick.outputs.kafka.topic import KafkaTopic
 from tallystick.pipeline import Column, Pipeline
+from tallystick.registry.client import RegistryClient
+from tallystick.registry.resolved import check_same
 from tallystick.spark.outcome import error_from, error_json, exit_code, write_error
 from tallystick.spark.stage import run_or_error
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 from tallystick.store.tries import UNKNOWN_S
+from tallystick_devstack.testing.fault_proxy import FaultProxy, Reply, Seen
 from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
 from tallystick_devstack.testing.servers import free_port
 from unit.airflow.runs import FakeRun
@@ -234,6 +239,35 @@ def null_key(_: SmallLake) -> object:
     return output.prepare(publication([{"k": "a"}, {"k": None}]))
 
 
+def registry_client(url: str = "") -> RegistryClient:
+    """Return the client of a registry, by default an unreachable one."""
+    settings = RegistrySettings(urls=(url or f"http://127.0.0.1:{PORT}",), timeout_s=5)
+    return RegistryClient(settings, patience_s=0.0)
+
+
+def ask_registry(status: int, body: bytes) -> object:
+    """Request the subjects of a registry that gives this answer."""
+
+    class Refuses(FaultProxy):
+        def forward(self, seen: Seen) -> Reply:
+            return Reply(status=status, headers=[], body=body)
+
+    with Refuses(f"http://127.0.0.1:{PORT}") as proxy:
+        return registry_client(proxy.url).subjects()
+
+
+def registered(text: str) -> FrozenSchema:
+    return FrozenSchema(
+        id=7,
+        subject="orders-value",
+        version=1,
+        kind="AVRO",
+        text=text,
+        references=(),
+        sha256=schema_digest("AVRO", text, ()),
+    )
+
+
 PORT = free_port()
 SPAN = str(days(2, 3))
 CASES: dict[str, Case] = {
@@ -282,6 +316,11 @@ CASES: dict[str, Case] = {
         message=("another process has locked ", "output feed"),
         hint="try again later",
     ),
+    "registry_unavailable": Case(
+        run=lambda _: registry_client().subjects(),
+        message=(f"schema registry at http://127.0.0.1:{PORT} did not answer", "refused"),
+        hint="the urls of its connection",
+    ),
     "superseded": Case(
         run=overtaken_request,
         message=("(clear 1)", "clear 3", "[2013-01-02T00:00:00.000Z, 2013-01-04T00:00:00.000Z)"),
@@ -322,6 +361,21 @@ CASES: dict[str, Case] = {
         run=other_columns,
         message=("table events", "expected n long as in the lake", "found n int"),
         hint="under another name",
+    ),
+    "schema_not_found": Case(
+        run=lambda _: ask_registry(404, b'{"error_code": 40401, "message": "not there"}'),
+        message=("schema registry at http://127.0.0.1:", "answered 404 to GET /subjects", "40401"),
+        hint="check the name of the subject",
+    ),
+    "schema_id_conflict": Case(
+        run=lambda _: check_same([registered("int")], [registered("long")]),
+        message=("schema id 7", "version 1 of orders-value with SHA-256 ", "found version 1 of"),
+        hint="leads to another registry",
+    ),
+    "registry_refused": Case(
+        run=lambda _: ask_registry(401, b""),
+        message=("schema registry at http://127.0.0.1:", "answered 401 to GET /subjects"),
+        hint="check user, password or token of the connection",
     ),
     "outside_retention": Case(
         run=expired,

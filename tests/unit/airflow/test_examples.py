@@ -10,33 +10,37 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from examples.runner.copies import module_of
 from examples.runner.harness import LAKES
-from examples.runner.registry import EXAMPLES
+from examples.runner.registry import EXAMPLES, WITH_REGISTRY
 
 PROJECT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_has_its_dag_its_job_and_its_page(name: str) -> None:
-    found: dict[str, Any] = runpy.run_path(str(PROJECT / "dags" / "examples" / f"{name}.py"))
+    file = f"{module_of(name)}.py"
+    found: dict[str, Any] = runpy.run_path(str(PROJECT / "dags" / "examples" / file))
     dag, pipeline = found["dag"], found["pipeline"]
     assert dag.dag_id == pipeline.name == name
     assert dag.is_paused_upon_creation
-    assert "publish" in dag.task_ids
+    assert ("publish" in dag.task_ids) == bool(pipeline.outputs)
     assert pipeline.warehouse == f"{LAKES}/{name}"
-    assert pipeline.job == f"spark_jobs/examples/{name}.py"
+    assert pipeline.job == f"spark_jobs/examples/{file}"
     assert dag.task_dict["stage"].job_root == str(PROJECT)
     assert (PROJECT / pipeline.job).is_file()
     page = (PROJECT / "docs" / "how-to" / f"example-{name}.md").read_text(encoding="utf-8")
     assert f"make example NAME={name}" in page
-    for linking in ("README.md", "docs/reference/outputs.md"):
+    subject = "docs/reference/outputs.md" if pipeline.outputs else "docs/index.md"
+    for linking in ("README.md", subject):
         assert f"example-{name}.md" in (PROJECT / linking).read_text(encoding="utf-8"), linking
 
 
 def test_every_dag_and_job_of_an_example_is_registered() -> None:
     for folder in ("dags", "spark_jobs"):
         files = {file.stem for file in (PROJECT / folder / "examples").glob("*.py")}
-        assert files == set(EXAMPLES), folder
+        assert files == set(map(module_of, EXAMPLES)), folder
+    assert set(EXAMPLES) >= WITH_REGISTRY
 
 
 def test_airflow_does_not_load_the_examples_from_the_project() -> None:

@@ -12,6 +12,7 @@ from tallystick.airflow.environment import driver_environment
 from tallystick.connections.http import HttpSettings
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.postgres import PostgresSettings
+from tallystick.connections.registry import RegistrySettings
 from tallystick.connections.resolve import env_name
 from tallystick.connections.smtp import SmtpSettings
 from tallystick.errors import SettingsError
@@ -59,9 +60,10 @@ def test_an_undefined_connection_is_reported_with_airflows_name(
         env_name(PostgresSettings, "main"),
         env_name(HttpSettings, "main"),
         env_name(SmtpSettings, "main"),
+        env_name(RegistrySettings, "main"),
     ],
 )
-def test_the_spark_driver_gets_no_connection_of_an_output(name: str) -> None:
+def test_the_spark_driver_gets_no_connection_of_an_output_or_registry(name: str) -> None:
     environment = driver_environment(
         {name: "{}", "TALLYSTICK_S3_BUCKET_OWNER": "1"},
         kafka_name="default",

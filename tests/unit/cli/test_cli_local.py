@@ -63,12 +63,18 @@ def test_local_up_passes_its_options_on(monkeypatch: pytest.MonkeyPatch, tmp_pat
         return info
 
     module = SimpleNamespace(
-        up=up, status=lambda _: None, PARTS=local_stack.PARTS, ALL_PARTS=local_stack.ALL_PARTS
+        up=up,
+        status=lambda _: None,
+        PARTS=local_stack.PARTS,
+        ALL_PARTS=local_stack.ALL_PARTS,
+        REGISTRY=local_stack.REGISTRY,
     )
     monkeypatch.setattr(stack, "stack_module", lambda: module)
     state_dir = tmp_path / ".tally"
     tally("local", "up", "--spark-cluster", "--state-dir", str(state_dir))
     assert options["parts"] == ("kafka", "s3", "postgres", "spark", "airflow")
+    tally("local", "up", "--registry", "--state-dir", str(state_dir))
+    assert options["parts"] == ("kafka", "s3", "postgres", "airflow", "registry")
     result = tally("local", "up", "--state-dir", str(state_dir))
     assert options == {
         "state_dir": state_dir,

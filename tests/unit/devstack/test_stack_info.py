@@ -136,6 +136,7 @@ def test_a_second_supervisor_is_refused_with_the_first_ones_id_until_that_one_is
         ({"s3", "kafka"}, ("kafka", "s3")),
         ({"airflow", "s3", "kafka", "postgres"}, ("kafka", "s3", "postgres", "airflow")),
         ({"airflow", "spark"}, ("postgres", "spark", "airflow")),
+        ({"airflow", "registry", "s3"}, ("s3", "registry", "postgres", "airflow")),
     ],
 )
 def test_parts_start_in_a_fixed_order_and_airflow_includes_its_database(
@@ -147,6 +148,7 @@ def test_parts_start_in_a_fixed_order_and_airflow_includes_its_database(
 @pytest.mark.parametrize("requested", [{"redis"}, set()])
 def test_unknown_parts_are_named_with_the_known_ones(requested: set[str]) -> None:
     with pytest.raises(
-        InvalidRequest, match=r"expected parts of the stack.*kafka, s3, postgres, spark, airflow"
+        InvalidRequest,
+        match=r"expected parts of the stack.*kafka, s3, registry, postgres, spark, airflow",
     ):
         parts_to_start(requested)
