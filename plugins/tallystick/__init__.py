@@ -33,29 +33,42 @@ from tallystick.runtime.version import VERSION
 if TYPE_CHECKING:
     from tallystick.operations.read_snapshot import LakeSnapshot as LakeSnapshot
     from tallystick.operations.read_snapshot import read_snapshot as read_snapshot
+    from tallystick.pipeline import Avro as Avro
     from tallystick.pipeline import Column as Column
+    from tallystick.pipeline import Csv as Csv
+    from tallystick.pipeline import Debezium as Debezium
     from tallystick.pipeline import Format as Format
     from tallystick.pipeline import Json as Json
     from tallystick.pipeline import Lookback as Lookback
     from tallystick.pipeline import Pipeline as Pipeline
+    from tallystick.pipeline import Protobuf as Protobuf
     from tallystick.pipeline import Raw as Raw
     from tallystick.pipeline import Table as Table
     from tallystick.pipeline import Text as Text
     from tallystick.pipeline import Topic as Topic
+    from tallystick.pipeline import Topics as Topics
 
 __version__ = VERSION
-_DECLARED = ["Column", "Format", "Json", "Lookback", "Pipeline", "Raw", "Table", "Text", "Topic"]
+_DECLARED = [
+    *("Avro", "Column", "Csv", "Debezium", "Format", "Json", "Lookback"),
+    *("Pipeline", "Protobuf", "Raw", "Table", "Text", "Topic", "Topics"),
+]
 __all__ = [
+    "Avro",
     "Column",
+    "Csv",
+    "Debezium",
     "Format",
     "Json",
     "LakeSnapshot",
     "Lookback",
     "Pipeline",
+    "Protobuf",
     "Raw",
     "Table",
     "Text",
     "Topic",
+    "Topics",
     "__version__",
     "read_snapshot",
 ]

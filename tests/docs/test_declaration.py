@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tallystick import Column, Format, Json, Pipeline, Raw, Table, Text, Topic
+from tallystick import Column, Debezium, Format, Json, Pipeline, Raw, Table, Text, Topic
 from tallystick.airflow import replay_dag
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.format.types import PRIMITIVES
 from tallystick.tables.schema import arrow_type
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "declaration.md").read_text()
-SUBJECTS = (Pipeline, Topic, Json, Text, Raw, Format, Column, Table, replay_dag)
+SUBJECTS = (Pipeline, Topic, Json, Debezium, Text, Raw, Format, Column, Table, replay_dag)
 
 
 def section(title: str, level: int = 2) -> str:

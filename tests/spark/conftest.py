@@ -1,7 +1,7 @@
 """One broker, one S3 server and one topic for all tests of this folder. Each test has a lake of its own.
 
 The topic has two partitions and two days. Each partition and day has flights, broken values, an aborted transaction.
-Some keys are null, one record has headers.
+Some keys are null: these records, and a broken one, have headers.
 """
 
 from __future__ import annotations
@@ -202,14 +202,14 @@ def send(
         assert error is None
         landed(message.offset())
 
-    headers = [("origin", b"test"), ("origin", None)] if value == BROKEN["type"] else None
+    headers = [("origin", b"test"), ("origin", None)]
     producer.produce(
         TOPIC,
         value,
         key,
         partition,
         timestamp=int(at.timestamp() * 1000),
-        headers=headers,
+        headers=headers if value == BROKEN["type"] or key is None else None,
         on_delivery=delivered,
     )
     producer.poll(0)

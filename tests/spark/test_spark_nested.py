@@ -1,4 +1,4 @@
-"""A DataFrame job that returns structs, arrays, maps, UUIDs and times: each record once, with Spark's values."""
+"""A DataFrame job that returns nested values, UUIDs, times, keys and headers: each record once, with Spark's values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from support.flights_jobs import by_place
 from tallystick.operations.commit import check_report
-from tallystick.pipeline import Column, Json, Pipeline, Table, Topic
+from tallystick.pipeline import Column, Json, Pipeline, Table, Text, Topic
 
 JOB = """
 from pyspark.sql import functions as F
@@ -25,6 +25,8 @@ def transform(records):
         F.lit(NUMBER).alias("number"),
         F.expr("TIME'05:15:00.123456'").alias("clock"),
         F.expr("X'6869'").alias("digest"),
+        "plane", "headers",
+        F.decode(F.col("headers")["origin"][0], "utf-8").alias("origin"),
         "_topic", "_kafka_partition", "_offset", "_timestamp",
     )
 
@@ -46,11 +48,21 @@ def test_nested_columns_of_a_dataframe_are_written_exactly(spark_lake: Any) -> N
             Column("number", "uuid"),
             Column("clock", "time"),
             Column("digest", "fixed[2]"),
+            Column("plane", "string", required=False),
+            Column("headers", "map<string, list<optional binary>>"),
+            Column("origin", "string", required=False),
         ],
     )
     pipeline = Pipeline(
         name="flights",
-        topics=[Topic(flights.name, decode=Json(flights.decode.columns))],
+        topics=[
+            Topic(
+                flights.name,
+                decode=Json(flights.decode.columns),
+                key=Text("plane", tombstones="keep"),
+                headers="headers",
+            )
+        ],
         warehouse=spark_lake.uri,
         job="job.py",
         tables=[table],
@@ -76,3 +88,7 @@ def test_nested_columns_of_a_dataframe_are_written_exactly(spark_lake: Any) -> N
         assert found[place]["number"] == uuid.UUID("00112233-4455-6677-8899-aabbccddeeff")
         assert found[place]["clock"] == time(5, 15, 0, 123_456)
         assert found[place]["digest"] == b"hi"
+        without_key = row["flight"] % 7 == 0
+        assert found[place]["plane"] == (None if without_key else row["tailnum"])
+        assert found[place]["origin"] == ("test" if without_key else None)
+        assert found[place]["headers"] == ([("origin", [b"test", None])] if without_key else [])

@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from support.brokers import TestBroker, send
+from support.dict_registry import DictRegistry
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.attempt import assemble
 from tallystick.engine.input_splits import InputSplit, split_plan
@@ -36,8 +37,18 @@ from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.verify.run import verify
-from tallystick.pipeline import DEAD_LETTERS, Column, Json, Pipeline, Table, Topic
+from tallystick.pipeline import (
+    DEAD_LETTERS,
+    Column,
+    Json,
+    Pipeline,
+    Table,
+    Topic,
+    Topics,
+    pipeline_from_spec,
+)
 from tallystick.runtime import system_runtime
+from tallystick.store import Store
 from tallystick.store.memory import MemoryStore
 from tallystick.tables.reading import static_table
 from tallystick.tables.staging import IcebergTables
@@ -147,10 +158,10 @@ class _Interrupted:
 
 @dataclass
 class LogLake:
-    """A lake in memory over topics of a real broker; every value is JSON with `n` and `text`."""
+    """A lake over topics of a real broker, in memory by default; by default every value is JSON with `n` and `text`."""
 
     broker: TestBroker
-    topics: Sequence[str | Topic]
+    topics: Sequence[str | Topic | Topics]
     settings: KafkaSettings | None = None
     records_per_task: int = 1_000_000
     begin: datetime | None = None
@@ -158,9 +169,12 @@ class LogLake:
     tables: Sequence[Table] = (Table("events", columns=COLUMNS),)
     transform: Callable[[pa.Table], Any] = lambda records: records
     tasks_run: list[InputSplit] = field(default_factory=list)
+    registry: DictRegistry = field(default_factory=DictRegistry)
+    store: Store | None = None
 
     def __post_init__(self) -> None:
-        self.lake = Lake(MemoryStore(f"edges-{next(_numbers)}"), system_runtime(), proven=True)
+        store = self.store or MemoryStore(f"edges-{next(_numbers)}")
+        self.lake = Lake(store, system_runtime(), proven=True)
         self.settings = self.settings or self.broker.settings
 
     def pipeline(self) -> Pipeline:
@@ -193,7 +207,7 @@ class LogLake:
             first=DAY,
         )
         with LogPlanner(self.settings) as log:
-            return plan(self.lake, log, plan_request)
+            return plan(self.lake, log, plan_request, open_registry=lambda _: self.registry)
 
     def plan(self, interval: Interval, **how: Any) -> Plan:
         """Plan an interval that has offsets, and return its only plan."""
@@ -208,7 +222,7 @@ class LogLake:
     ) -> str:
         """Run an attempt: read every split, write its files, write the report; `act` is called once, at its moment."""
         assert self.settings is not None
-        pipeline = self.pipeline()
+        pipeline = pipeline_from_spec(plan.spec, where=plan.key)
         work = Work(
             plan=plan,
             pipeline=pipeline,

@@ -261,14 +261,21 @@ def _switch(title: str, meaning: str) -> Param:
 
 
 def _names(pipeline: Pipeline) -> str:
-    return ", ".join(t.name for t in pipeline.inputs)
+    return ", ".join(_topics(pipeline))
+
+
+def _topics(pipeline: Pipeline) -> list[str]:
+    """Return the names and the patterns of the topics."""
+    return [t.name for t in pipeline.inputs] + [t.pattern for t in pipeline.patterns]
 
 
 def _doc(pipeline: Pipeline) -> str:
     return _DAG_DOC.format(
         name=pipeline.name,
-        topics=", ".join(f"`{t.name}`" for t in pipeline.inputs),
-        tables=", ".join(f"`{t.name}`" for t in pipeline.tables),
+        topics=", ".join(f"`{name}`" for name in _topics(pipeline)),
+        tables=", ".join(
+            [f"`{t.name}`" for t in pipeline.tables] + [f"`{t.table}`" for t in pipeline.patterns]
+        ),
         warehouse=pipeline.warehouse,
         job=pipeline.job,
     )

@@ -26,7 +26,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowRescheduleException
 
-from tallystick.airflow.connections import settings_named
+from tallystick.airflow.connections import registry_named, settings_named
 from tallystick.airflow.environment import check_conf
 from tallystick.airflow.job import JobDied
 from tallystick.airflow.lines import log_lines
@@ -140,7 +140,7 @@ class PlanOperator(BaseOperator):
         from tallystick.kafka.planning import LogPlanner
 
         with LogPlanner(settings_named(KafkaSettings, self.pipeline.kafka)) as log:
-            return plan(lake, log, request)
+            return plan(lake, log, request, open_registry=registry_named)
 
 
 def next_try_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:

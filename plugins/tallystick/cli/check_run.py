@@ -21,8 +21,10 @@ from tallystick.cli.loading import (
 )
 from tallystick.cli.waiting import LIMIT_S, WatchedStore, kafka_calls, limited, notice_s
 from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.registry import RegistrySettings
 from tallystick.connections.resolve import resolve
 from tallystick.errors import InvalidRequest, TallystickError, listed
+from tallystick.format.registries import PlannedRegistry
 from tallystick.kafka.planning import LogPlanner, TopicState
 from tallystick.lake import Lake
 from tallystick.operations.check.dry_run import dry_run
@@ -37,11 +39,15 @@ from tallystick.operations.check.lake import LAKE, WAREHOUSE, WRITES, lake_findi
 from tallystick.operations.check.records import RECORDS, TRANSFORM, record_findings
 from tallystick.operations.check.schedule import CHECK as SCHEDULE
 from tallystick.operations.check.schedule import DeclaredDag, no_dag, schedule_finding
+from tallystick.operations.check.schemas import SCHEMAS, schema_findings
 from tallystick.operations.check.topics import RETENTION, TOPIC, topic_findings
 from tallystick.operations.job_file import job_file
+from tallystick.operations.plan.resolving import resolved_pipeline
 from tallystick.operations.sample import records as sampling
 from tallystick.operations.sample.records import Sample
+from tallystick.operations.schemas import PipelineSchemas
 from tallystick.pipeline import Pipeline
+from tallystick.registry.client import RegistryClient
 from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
 
@@ -155,10 +161,18 @@ def check_pipeline(
     """Yield the findings on one pipeline: job, connection, topics, warehouse, lake, and a dry run."""
     job, job_findings = _job(pipeline, job_root)
     yield from job_findings
+    if pipeline.is_open:
+        found, finding = _resolved(pipeline, options)
+        yield finding
+        if found is None:
+            return
+        pipeline = found
     tried = [*samples, *_file_samples(pipeline, options)]
     topics: list[TopicState] = []
     settings: list[KafkaSettings] = []
     yield from _kafka(pipeline, options, first or pipeline.begin, topics, settings)
+    registries: list[PlannedRegistry] = []
+    yield from _registries(pipeline, options, registries)
     yield from _store(pipeline, options)
     if not tried and settings:
         try:
@@ -168,7 +182,8 @@ def check_pipeline(
         except TallystickError as error:
             yield of_error(RECORDS, error)
             return
-    yield from _dry_run(pipeline, tried, job, job_root, asked=bool(options.samples or topics))
+    asked = bool(options.samples or topics)
+    yield from _dry_run(pipeline, tried, job, job_root, registries, asked=asked)
 
 
 def _job(pipeline: Pipeline, job_root: str) -> tuple[LoadedJob | None, list[Checked]]:
@@ -184,6 +199,28 @@ def _job(pipeline: Pipeline, job_root: str) -> tuple[LoadedJob | None, list[Chec
         why = f"{shown_path(path)} imports pyspark, which is not installed in the Python of this command"
         return None, [not_checked(JOB, why)]
     return None, [of_error(JOB, job.error, where=job.where)]
+
+
+def _resolved(pipeline: Pipeline, options: CheckOptions) -> tuple[Pipeline | None, Checked]:
+    """Return the pipeline with the topics and columns that a plan would have now, and the finding about them."""
+    if not options.kafka:
+        why = "topics and columns are known only to Kafka and the registry (--no-kafka, --offline)"
+        return None, not_checked(SCHEMAS, why)
+    try:
+        settings = limited(resolve(KafkaSettings, pipeline.kafka, environ=os.environ))
+        watched = kafka_calls(pipeline.kafka).watched("reading the topics")
+        with watched, LogPlanner(settings) as log:
+            found, _ = resolved_pipeline(pipeline, None, log, _registry)
+    except TallystickError as error:
+        return None, of_error(SCHEMAS, error)
+    details = [
+        f"{table.name}: {', '.join(f'{c.name} {c.text}' for c in table.columns)}"
+        for table in found.tables
+    ]
+    text = (
+        f"{len(found.inputs)} topics, {len(found.tables)} tables; a plan would have these columns"
+    )
+    return found, Checked(check=SCHEMAS, state="ok", text=text, details=tuple(details))
 
 
 def _kafka(
@@ -216,6 +253,23 @@ def _kafka(
         yield of_error(CONNECTION, error)
         yield not_checked(TOPIC, "Kafka was not reached")
         yield not_checked(RETENTION, "Kafka was not reached")
+
+
+def _registries(
+    pipeline: Pipeline, options: CheckOptions, found: list[PlannedRegistry]
+) -> Iterator[Checked]:
+    schemas = PipelineSchemas(pipeline.registry_formats(), _registry)
+    if not schemas.needed:
+        return
+    if not options.kafka:
+        yield not_checked(SCHEMAS, "the registry is left out (--no-kafka, --offline)")
+        return
+    yield from schema_findings(pipeline, schemas, found)
+
+
+def _registry(name: str) -> RegistryClient:
+    settings = resolve(RegistrySettings, name, environ=os.environ)
+    return RegistryClient(settings, patience_s=_ANSWER_MS / 1_000)
 
 
 def _store(pipeline: Pipeline, options: CheckOptions) -> Iterator[Checked]:
@@ -256,6 +310,7 @@ def _dry_run(
     samples: Sequence[Sample],
     job: LoadedJob | None,
     job_root: str,
+    registries: Sequence[PlannedRegistry],
     *,
     asked: bool,
 ) -> Iterator[Checked]:
@@ -269,7 +324,7 @@ def _dry_run(
     try:
         with as_a_program(path):
             transform = job.transform if job is not None and arrow else None
-            run = dry_run(pipeline, samples, transform, job_file=str(path))
+            run = dry_run(pipeline, samples, transform, job_file=str(path), registries=registries)
     except TallystickError as error:
         yield of_error(RECORDS, error)
         return

@@ -12,7 +12,12 @@ from tallystick.cli import text
 from tallystick.cli.json_output import cell
 from tallystick.format import keys
 from tallystick.format.interval import Interval
-from tallystick.operations.dead_letters import DeadLetter, DeadLetters, KindOfDeadLetter, Wanted
+from tallystick.operations.dead_letters import (
+    DeadLetter,
+    DeadLetters,
+    KindOfDeadLetter,
+    WantedLetters,
+)
 
 COLUMNS = ("kind", "field", "count", "intervals", "from", "to", "reason", "key", "value")
 VALUE_CHARS_MAX = 400
@@ -21,7 +26,7 @@ INTERVALS_SHOWN_MAX = 8
 
 def wanted(
     kind: str | None, field: str | None, since: str | None, until: str | None, samples: int
-) -> Wanted:
+) -> WantedLetters:
     """Return the parsed options; raises InvalidRequest if a date is not one, or if only one of them is set."""
     from tallystick.operations.run_request import parse_params
 
@@ -29,10 +34,10 @@ def wanted(
     within = None
     if params.start is not None and params.end is not None:
         within = Interval(start=params.start, end=params.end)
-    return Wanted(kind=kind, field=field, within=within, samples=samples)
+    return WantedLetters(kind=kind, field=field, within=within, samples=samples)
 
 
-def as_text(found: DeadLetters, asked: Wanted) -> str:
+def as_text(found: DeadLetters, asked: WantedLetters) -> str:
     """Return the answer for people: a table of kinds, samples, and how to replace the intervals."""
     intervals = f"{len(found.found_in):,} of {text.many(found.intervals, 'committed interval')}"
     chosen = "".join(
@@ -117,19 +122,19 @@ def _intervals(found: DeadLetters) -> str:
     return "\n".join(lines)
 
 
-def _next(found: DeadLetters, asked: Wanted) -> str:
+def _next(found: DeadLetters, asked: WantedLetters) -> str:
     lines = [
         "After the declaration is corrected and deployed, this replaces each of these intervals whole:"
     ]
     return "\n".join([*lines, text.command(replacing(found, asked))])
 
 
-def replacing(found: DeadLetters, asked: Wanted) -> tuple[str, ...]:
+def replacing(found: DeadLetters, asked: WantedLetters) -> tuple[str, ...]:
     """Return the command that replaces the intervals with the counted dead letters; empty if there are none."""
     if found.dag is None or not found.count:
         return ()
     conf = {"mode": "dead_letters"}
-    if asked != Wanted(samples=asked.samples):
+    if asked != WantedLetters(samples=asked.samples):
         first, last = found.found_in[0].start, found.found_in[-1].end
         conf |= {"from": _short(first), "to": _short(last)}
     return ("airflow", "dags", "trigger", found.dag, "--conf", json.dumps(conf))
@@ -156,7 +161,7 @@ def as_rows(found: DeadLetters) -> Iterator[dict[str, Any]]:
         }
 
 
-def as_json(found: DeadLetters, asked: Wanted) -> dict[str, Any]:
+def as_json(found: DeadLetters, asked: WantedLetters) -> dict[str, Any]:
     """Return the answer for programs; keys and values are in base64."""
     return {
         "lake": found.uri,

@@ -138,7 +138,7 @@ def records_schema(pipeline: Pipeline, topic: str) -> pa.Schema:
 
     If the pipeline has a lookback, the last column is the log time.
     """
-    columns = (*pipeline.decode_of(topic).columns, *LINEAGE)
+    columns = (*pipeline.columns_of(topic), *LINEAGE)
     clock = [pa.field(LOG_TIME, LOG_TIME_TYPE)] if pipeline.lookback is not None else []
     return pa.schema([*arrow_schema(columns), pa.field(KEY, pa.binary()), *clock])
 
@@ -185,6 +185,7 @@ def land_split(
             work.pipeline,
             split,
             reading,
+            registries=work.plan.registries,
             records=records.write,
             dead=_dropped if for_lookback else write_dead,
             clock=clock,

@@ -14,7 +14,7 @@ import pyarrow as pa
 from tallystick.engine.clock import LOG_TIME, SplitClock
 from tallystick.engine.combine import PartialRows
 from tallystick.engine.dead_letters import dead_letters_of
-from tallystick.engine.decode.decoder import decoder_of
+from tallystick.engine.decode.record import record_decoder
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.parquet import TableWriter, WriteLimits
 from tallystick.engine.reasons import ReasonCount, counted
@@ -25,6 +25,7 @@ from tallystick.engine.upload import AttemptPrefix, Upload
 from tallystick.errors import ReportRejected
 from tallystick.format.codec import NOT_STORED, StoredValue
 from tallystick.format.plan import Plan, PlannedTable
+from tallystick.format.registries import PlannedRegistry
 from tallystick.format.report import FileReport, RangeAccount
 from tallystick.pipeline import DEAD_LETTERS, Pipeline
 from tallystick.runtime import Runtime
@@ -139,6 +140,7 @@ def run_split(
             work.pipeline,
             split,
             reading,
+            registries=work.plan.registries,
             records=transformed,
             dead=writers.write_dead,
         )
@@ -156,16 +158,18 @@ def read_split(
     split: InputSplit,
     reading: Reading,
     *,
+    registries: Sequence[PlannedRegistry],
     records: Callable[[pa.Table], None],
     dead: Callable[[pa.Table], None],
     clock: SplitClock | None = None,
 ) -> RangeAccount:
     """Read and decode one input split, pass on its records and dead letters batch by batch, and return its account.
 
-    If `clock` is given, the records get the column `_log_time`, computed from this split alone.
+    `registries`: the schemas of the plan. If `clock` is given, the records get the column `_log_time`, computed from this
+    split alone.
     Raises ReportRejected if the reader's account and the rows that were passed on do not agree.
     """
-    decoder = decoder_of(pipeline.decode_of(split.source))
+    decoder = record_decoder(pipeline.topic_spec(split.source), registries)
     good = bad = 0
     for batch in coalesce(reading.batches()):
         decoded = without_invalid_times(batch, decoder.decode(batch))

@@ -2,9 +2,10 @@
 
     transform(records: pa.Table) -> pa.Table | dict[str, pa.Table]
 
-`records` has the decoded columns, `_topic`, `_kafka_partition`, `_offset`, `_timestamp` and `_key`. If one table is
-declared, the transform may return just that one. Nothing is guessed: it is an error if a table or column is missing, a
-type differs, a required column has a null, or a row has the lineage of another record. The error names both sides.
+`records` has the decoded columns, `_topic`, `_kafka_partition`, `_offset`, `_timestamp` and `_key`, of one topic. If one
+table is declared for it, the transform may return just that one. Nothing is guessed: it is an error if a table or column
+is missing, a type differs, a required column has a null, or a row has the lineage of another record. The error names both
+sides.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class JobTransform:
         self._tables = {t.name: t for t in pipeline.tables}
 
     def __call__(self, split: InputSplit, records: pa.Table) -> dict[str, pa.Table]:
-        """Return one table per declared output, its columns in the declared order and types.
+        """Return one table per declared output of the split's topic, its columns in the declared order and types.
 
         Raises InvalidPipeline naming job, split and first offset if the function raises, and naming table, column and
         both types if its result does not fit.
@@ -71,12 +72,13 @@ class JobTransform:
                 f"{where}: the transform raised {type(error).__name__}: {error}.",
                 hint="read the traceback in the task's log, fix the job, deploy it and clear `plan`.",
             ) from error
-        if isinstance(outcome, pa.Table | pa.RecordBatch) and len(self._tables) == 1:
-            outcome = {next(iter(self._tables)): outcome}
+        tables = {n: t for n, t in self._tables.items() if t.topic in (None, split.source)}
+        if isinstance(outcome, pa.Table | pa.RecordBatch) and len(tables) == 1:
+            outcome = {next(iter(tables)): outcome}
         outputs = named_outputs(
-            outcome, self._tables, (pa.Table, pa.RecordBatch), "an Arrow table", where
+            outcome, tables, (pa.Table, pa.RecordBatch), "an Arrow table", where
         )
-        return {name: self._fitted(name, outputs[name], records, where) for name in self._tables}
+        return {name: self._fitted(name, outputs[name], records, where) for name in tables}
 
     def _fitted(
         self, name: str, found: pa.Table | pa.RecordBatch, records: pa.Table, where: str

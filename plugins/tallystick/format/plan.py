@@ -17,6 +17,7 @@ from tallystick.format.codec import StoredObject, StoredValue
 from tallystick.format.columns import TableColumn, check_columns
 from tallystick.format.interval import Interval, Request
 from tallystick.format.offsets import OffsetRange, Position
+from tallystick.format.registries import PlannedRegistry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +100,8 @@ class PlannedTable(StoredValue):
 class Plan(StoredObject):
     """The topics to read, the request, the tables to write, and the committed plan that is replaced.
 
-    `spec` is the pipeline's declaration in its canonical JSON form (tallystick.pipeline parses it).
+    `spec` is the pipeline's declaration in its canonical JSON form (tallystick.pipeline parses it). `registries`: the
+    schemas of the topics whose formats read them from a registry.
     """
 
     FORMAT: ClassVar[str] = "tallystick.plan/1"
@@ -119,6 +121,7 @@ class Plan(StoredObject):
     planned_at: datetime
     library: str
     accept_dead_letters: bool = False
+    registries: tuple[PlannedRegistry, ...] = ()
 
     def __post_init__(self) -> None:
         keys.check_name(self.pipeline, "pipeline")
@@ -133,6 +136,8 @@ class Plan(StoredObject):
             raise ValueError("expected each topic once, found a topic twice")
         if len({t.name for t in self.tables}) != len(self.tables):
             raise ValueError("expected each table once, found a table twice")
+        if len({r.name for r in self.registries}) != len(self.registries):
+            raise ValueError("expected each registry once, found a registry twice")
         keys.check_instant(self.planned_at)
 
     @property

@@ -59,6 +59,10 @@ class LogPlanner:
     def __exit__(self, *_: object) -> None:
         self._client.close()
 
+    def topics(self) -> tuple[str, ...]:
+        """Return the names of the topics that this user may see, without Kafka's internal ones, sorted."""
+        return self._client.topics()
+
     def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
         """Return the identity and the extent of each topic. Raises IdentityChanged if a topic does not exist."""
         return {topic: self._describe(topic) for topic in topics}

@@ -26,7 +26,7 @@ KINDS_MAX = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WantedLetters:
     """The dead letters to count: of a kind, of a field, of the intervals that overlap `within`; None means all.
 
     `samples`: how many records to return of each kind and field.
@@ -91,7 +91,9 @@ class DeadLetters:
         return tuple(sorted({interval for one in self.kinds for interval in one.intervals}))
 
 
-def read_dead_letters(lake: Lake, wanted: Wanted, *, watch: Watch | None = None) -> DeadLetters:
+def read_dead_letters(
+    lake: Lake, wanted: WantedLetters, *, watch: Watch | None = None
+) -> DeadLetters:
     """Count the wanted dead letters under the current root; nothing is written.
 
     `watch` is called with (what, done, total) for each file. Raises RootVanished if there is no root, Corrupt if a file
@@ -101,7 +103,7 @@ def read_dead_letters(lake: Lake, wanted: Wanted, *, watch: Watch | None = None)
 
 
 def _from_snapshot(
-    lake: Lake, snapshot: Snapshot, wanted: Wanted, watch: Watch | None
+    lake: Lake, snapshot: Snapshot, wanted: WantedLetters, watch: Watch | None
 ) -> DeadLetters:
     entries = [
         e
@@ -150,7 +152,7 @@ def _count(
     lake: Lake,
     interval: Interval,
     key: str,
-    wanted: Wanted,
+    wanted: WantedLetters,
     kinds: dict[tuple[str, str | None], KindOfDeadLetter],
 ) -> None:
     for batch in _batches(lake, key):

@@ -44,6 +44,10 @@ class TopicDescription(Protocol):
 class KafkaLog(Protocol):
     """The Kafka queries of planning and of a lookback. The implementation is in tallystick.kafka.planning."""
 
+    def topics(self) -> Sequence[str]:
+        """Return the names of the topics that this user may see, without Kafka's internal ones."""
+        ...
+
     def describe(self, topics: Sequence[str]) -> Mapping[str, TopicDescription]:
         """Return identity and offsets of each topic. Raises IdentityChanged if a topic does not exist."""
         ...

@@ -12,10 +12,13 @@ pipeline = Pipeline(
 from __future__ import annotations
 
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, LINEAGE, Column
+from tallystick.pipeline.debezium import Debezium
 from tallystick.pipeline.declared import LATENESS_MAX, ROW_SEMANTICS, Pipeline
-from tallystick.pipeline.formats import Format, Json, Raw, Text
+from tallystick.pipeline.formats import Csv, Format, Json, Raw, Text
 from tallystick.pipeline.lookback import Lookback
+from tallystick.pipeline.many_topics import Topics
 from tallystick.pipeline.outputs import DeclaredOutput, PlannedOutput, Replaced
+from tallystick.pipeline.schema_formats import Avro, Protobuf
 from tallystick.pipeline.spec import outputs_in_spec, pipeline_from_spec
 from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
 from tallystick.pipeline.topics import Topic
@@ -26,18 +29,23 @@ __all__ = [
     "LATENESS_MAX",
     "LINEAGE",
     "ROW_SEMANTICS",
+    "Avro",
     "Column",
+    "Csv",
+    "Debezium",
     "DeclaredOutput",
     "Format",
     "Json",
     "Lookback",
     "Pipeline",
     "PlannedOutput",
+    "Protobuf",
     "Raw",
     "Replaced",
     "Table",
     "Text",
     "Topic",
+    "Topics",
     "outputs_in_spec",
     "partition_rule",
     "pipeline_from_spec",

@@ -14,8 +14,9 @@ from tallystick.format import keys
 from tallystick.format.canonical import dumps
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, Column, refuse, several
 from tallystick.pipeline.dead_letters import check_limit, stored
-from tallystick.pipeline.formats import Format, Json
+from tallystick.pipeline.formats import Format
 from tallystick.pipeline.lookback import Lookback, check_lookback
+from tallystick.pipeline.many_topics import Topics
 from tallystick.pipeline.outputs import (
     DeclaredOutput,
     PlannedOutput,
@@ -25,7 +26,7 @@ from tallystick.pipeline.outputs import (
 )
 from tallystick.pipeline.planned import PipelineSpec, TopicSpec
 from tallystick.pipeline.tables import DEAD_LETTERS, Table
-from tallystick.pipeline.topics import Topic
+from tallystick.pipeline.topics import DeclaredFormat, Topic
 
 # Increase it when the same bytes, job and declaration would give other rows: committed intervals then count as changed.
 ROW_SEMANTICS = 1
@@ -48,13 +49,14 @@ class Pipeline:
     records (0.05); by default it fails if all of at least 10 records are dead letters (docs/how-to/dead-letters.md).
     `renamed_from` is the name that the pipeline had until now: its lake gets the new name with the next plan
     (docs/how-to/rename-a-pipeline.md).
+    `rows_sha256`: only of a planned pipeline that was open, the digest of the declaration.
     """
 
     name: str
-    topics: Sequence[Topic | str]
+    topics: Sequence[Topic | Topics | str]
     warehouse: str
     job: str
-    tables: Sequence[Table]
+    tables: Sequence[Table] = ()
     kafka: str = "default"
     lateness: timedelta = timedelta(0)
     begin: datetime | None = None
@@ -63,6 +65,7 @@ class Pipeline:
     lookback: Lookback | None = None
     max_dead_letters: int | float | None = None
     renamed_from: str | None = None
+    rows_sha256: str | None = None
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "pipeline")
@@ -78,7 +81,7 @@ class Pipeline:
         set_(self, "tables", tuple(self.tables))
         topics = several(self.topics, f"pipeline {self.name}: topics")
         set_(self, "topics", tuple(Topic(t) if isinstance(t, str) else t for t in topics))
-        if not self.tables or not self.topics:
+        if not (self.tables or self.patterns) or not self.topics:
             raise refuse(
                 f"pipeline {self.name}: expected at least one topic and one table, found {len(self.topics)} and "
                 f"{len(self.tables)}.",
@@ -102,18 +105,7 @@ class Pipeline:
                 "range.",
                 f"use a lateness from 0 to {LATENESS_MAX.days} days, and 1 to 10^9 records per task.",
             )
-        # Plans, logs and Airflow's database contain the warehouse, so a key in it would be public. For the same reason
-        # the message does not repeat the warehouse.
-        if "@" in self.warehouse:
-            raise refuse(
-                f"warehouse of pipeline {self.name}: expected no @ (it may follow a user name or a key), found one.",
-                "use s3://bucket/prefix; set keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
-            )
-        if not _WAREHOUSE.fullmatch(self.warehouse):
-            raise refuse(
-                f"warehouse: expected s3://bucket/prefix, found {self.warehouse!r}.",
-                f"use e.g. s3://lake/{self.name}: a bucket, and a prefix in it that nothing else uses.",
-            )
+        self._check_warehouse()
         if not self.job or self.job.startswith("/") or ".." in self.job.split("/"):
             raise refuse(
                 f"job: expected a relative path inside the project, found {self.job!r}.",
@@ -131,8 +123,63 @@ class Pipeline:
         set_(self, "outputs", several(self.outputs, f"pipeline {self.name}: outputs"))
         check_outputs(self.planned_outputs, self.written_columns().keys())
         check_targets(self.outputs)
-        check_lookback(self.lookback, self.written_columns())
+        self._check_tables()
+        if not self.is_open:
+            for topic in self.inputs:
+                self.topic_spec(topic.name)  # a default is checked here, after the tables
+            check_lookback(self.lookback, self.written_columns())
         check_limit(self.max_dead_letters, f"pipeline {self.name}: max_dead_letters")
+
+    def _check_warehouse(self) -> None:
+        # Plans, logs and Airflow's database contain the warehouse, so a key in it would be public. For the same reason
+        # the message does not repeat the warehouse.
+        if "@" in self.warehouse:
+            raise refuse(
+                f"warehouse of pipeline {self.name}: expected no @ (it may follow a user name or a key), found one.",
+                "use s3://bucket/prefix; set keys in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY.",
+            )
+        if not _WAREHOUSE.fullmatch(self.warehouse):
+            raise refuse(
+                f"warehouse: expected s3://bucket/prefix, found {self.warehouse!r}.",
+                f"use e.g. s3://lake/{self.name}: a bucket, and a prefix in it that nothing else uses.",
+            )
+
+    def _check_tables(self) -> None:
+        names = [topic.name for topic in self.inputs]
+        for table in self.tables:
+            if table.topic is not None and table.topic not in names:
+                raise refuse(
+                    f"table {table.name}: expected topic one of {listed(names)}, found {table.topic!r}.",
+                    "name a topic of the pipeline.",
+                )
+            topic = next((t for t in self.inputs if t.name == table.topic), None)
+            if table.follows and topic is not None and not topic.has_columns:
+                raise refuse(
+                    f"table {table.name}: expected the columns of topic {topic.name!r}, found none there.",
+                    "declare them in the topic's format or in the table; or, with a registry, schema='follow'.",
+                )
+        if self.lookback is not None and self.is_open:
+            raise refuse(
+                f"pipeline {self.name}: expected no lookback together with columns of schemas or topics by a pattern, "
+                "found one.",
+                "declare the topics and the columns of the tables.",
+            )
+
+    @property
+    def patterns(self) -> tuple[Topics, ...]:
+        """The topics that are declared by a pattern."""
+        return tuple(t for t in self.topics if isinstance(t, Topics))
+
+    def registry_formats(self) -> list[tuple[str, str, DeclaredFormat]]:
+        """Return (topic, `value` or `key`, format) of each format that reads its schemas from a registry."""
+        return [found for topic in self.inputs for found in topic.registry_formats()]
+
+    @property
+    def is_open(self) -> bool:
+        """True if a plan decides about topics or columns: topics by a pattern, columns of schemas or of topics."""
+        return bool(self.patterns) or any(
+            (*(t.follows for t in self.inputs), *(t.follows for t in self.tables))
+        )
 
     @property
     def planned_outputs(self) -> tuple[PlannedOutput, ...]:
@@ -146,9 +193,21 @@ class Pipeline:
 
     def decode_of(self, topic: str) -> Format:
         """Return the format of `topic`'s values."""
-        declared = next(t for t in self.inputs if t.name == topic).decode
-        found = declared or Json(self.tables[0].columns)
-        return found if isinstance(found, Format) else found.format
+        return self.topic_spec(topic).decode
+
+    def columns_of(self, topic: str) -> tuple[Column, ...]:
+        """Return the columns of `topic`'s records: those of its values, its keys and its headers."""
+        return self.topic_spec(topic).columns
+
+    def topic_spec(self, topic: str) -> TopicSpec:
+        """Return `topic` in the form that a plan contains."""
+        declared = next(t for t in self.inputs if t.name == topic)
+        return TopicSpec(
+            name=topic,
+            decode=declared.value_format(self.tables[0].columns),
+            key=declared.key_format,
+            headers=declared.headers,
+        )
 
     def table(self, name: str) -> Table | None:
         """Return the declared table with that name, or None (`dead_letters` is not a declared table)."""
@@ -173,29 +232,47 @@ class Pipeline:
         return {"format": PipelineSpec.FORMAT, **self._spec().to_json()}
 
     def _spec(self) -> PipelineSpec:
-        topics = (TopicSpec(name=t.name, decode=self.decode_of(t.name)) for t in self.inputs)
         return PipelineSpec(
             name=self.name,
             warehouse=self.warehouse,
             job=self.job,
             kafka=self.kafka,
             records_per_task=self.records_per_task,
-            topics=tuple(topics),
+            topics=tuple(self.topic_spec(t.name) for t in self.inputs),
             tables=tuple(self.tables),
             outputs=self.planned_outputs,
             lookback=self.lookback,
             max_dead_letters=stored(self.max_dead_letters),
+            rows_sha256=self.rows_sha256,
         )
 
     def fingerprint(self, job_source: bytes) -> str:
         """Return the digest of all that determines the rows.
 
         These are the tables, decode rules, lookback, the job's source, and ROW_SEMANTICS. Not included are lateness,
-        schedule, sizes of input splits, outputs, `max_dead_letters`, the library's version, and modules that the job
-        imports.
+        schedule, sizes of input splits, outputs, `max_dead_letters`, the library's version, modules that the job
+        imports, and what only a plan decides: the topics of a pattern, and the columns of schemas.
         """
-        spec = self._spec().to_json()
-        rows = {name: spec[name] for name in ("topics", "tables", "lookback")}
-        digest = hashlib.sha256(dumps({"rows": rows, "semantics": ROW_SEMANTICS}))
+        digest = hashlib.sha256((self.rows_sha256 or self.declared_rows_sha256()).encode())
         digest.update(hashlib.sha256(job_source).digest())
         return digest.hexdigest()
+
+    def declared_rows_sha256(self) -> str:
+        """Return the digest of the part of the declaration that determines the rows."""
+        if self.is_open:
+            rows: dict[str, Any] = {
+                "topics": [_declared_form(topic) for topic in self.topics],
+                "tables": [table.to_json() for table in self.tables],
+            }
+        else:
+            spec = self._spec().to_json()
+            rows = {name: spec[name] for name in ("topics", "tables", "lookback")}
+        return hashlib.sha256(dumps({"rows": rows, "semantics": ROW_SEMANTICS})).hexdigest()
+
+
+def _declared_form(topic: Topic | Topics | str) -> Any:
+    """Return a topic of an open pipeline in a form that is the same for the same declaration."""
+    if isinstance(topic, Topics):
+        return topic.to_json()
+    # The representation of a frozen dataclass has all of its fields, and no address.
+    return repr(topic)

@@ -20,7 +20,7 @@ def pipeline_from_spec(spec: Mapping[str, Any], *, where: str) -> Pipeline:
     read = PipelineSpec.from_json(found, where)
     return Pipeline(
         name=read.name,
-        topics=[Topic(topic.name, decode=topic.decode) for topic in read.topics],
+        topics=[Topic(t.name, decode=t.decode, key=t.key, headers=t.headers) for t in read.topics],
         warehouse=read.warehouse,
         job=read.job,
         tables=read.tables,
@@ -29,6 +29,7 @@ def pipeline_from_spec(spec: Mapping[str, Any], *, where: str) -> Pipeline:
         outputs=read.outputs,
         lookback=read.lookback,
         max_dead_letters=_limit(read.max_dead_letters, where),
+        rows_sha256=read.rows_sha256,
     )
 
 

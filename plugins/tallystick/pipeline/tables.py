@@ -41,14 +41,17 @@ class Table(StoredValue):
     `dropped`: names of columns, or paths of fields (`device.os`), that the table had and is not to have any more. Readers
     of the current table do not see them, and older rows keep their values only in older snapshots. A column that is not
     declared and not dropped stays in the table, null in new rows, if it is optional.
+    `topic`: only rows of this topic are in the table, and a job returns it only for the topic's records. Without
+    `columns`, the table has those of the topic.
     """
 
     name: str
-    columns: Sequence[Column]
+    columns: Sequence[Column] = ()
     partition_by: Sequence[str] = ()
     keys: Sequence[str] = ()
     combine: Mapping[str, Combine] = field(default_factory=dict)
     dropped: Sequence[str] = field(default=(), metadata=NOT_STORED)
+    topic: str | None = None
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "table")
@@ -57,15 +60,26 @@ class Table(StoredValue):
                 f"table name {DEAD_LETTERS} is reserved for tallystick.",
                 "choose another name.",
             )
-        object.__setattr__(self, "columns", unique(self.columns, f"table {self.name}"))
+        if self.topic is not None:
+            keys.check_topic(self.topic)
+        columns = () if self.follows else unique(self.columns, f"table {self.name}")
+        object.__setattr__(self, "columns", columns)
         for name in ("partition_by", "keys", "dropped"):
             object.__setattr__(
                 self, name, several(getattr(self, name), f"table {self.name}: {name}")
             )
         object.__setattr__(self, "combine", dict(self.combine))
+        if self.follows:
+            self._check_following()
+            return
         self._check_combine()
         self._check_partition()
         self._check_dropped()
+
+    @property
+    def follows(self) -> bool:
+        """True if the table has the columns of its topic."""
+        return self.topic is not None and not self.columns
 
     @property
     def aggregates(self) -> bool:
@@ -76,6 +90,15 @@ class Table(StoredValue):
     def written(self) -> tuple[Column, ...]:
         """All columns of the stored table, including lineage."""
         return tuple(self.columns) if self.aggregates else (*self.columns, *LINEAGE)
+
+    def _check_following(self) -> None:
+        if self.keys or self.combine:
+            raise refuse(
+                f"table {self.name}: expected columns, because it has keys, found only topic={self.topic!r}.",
+                "declare the columns of the table.",
+            )
+        for rule in self.partition_by:
+            partition_rule(rule)
 
     def _check_combine(self) -> None:
         names = {c.name for c in self.columns}

@@ -2,6 +2,7 @@
 
     iso8601 (default)            text
     epoch_s, epoch_ms, epoch_us  a JSON number
+    epoch_days                   a whole JSON number, only for a date
     any text with a %            a Python strptime format with the directives below
 
 `tallystick.engine.decode.json.instants` applies the rules.
@@ -14,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 EPOCH_FACTORS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
+EPOCH_DAYS: Final = "epoch_days"
 # Not included: %c, %x and %X, because they depend on the machine's locale; %Z, because a zone name can mean several
 # offsets.
 DIRECTIVES: Final = "YmdHMSfzjyBbAaIpGVuwUW"
@@ -26,8 +28,10 @@ def rule_problem(rule: str, kind: str) -> str | None:
     """Return why `rule` cannot parse a column of type `kind` (date, timestamp or timestamptz); None if it can."""
     if rule == "iso8601" or rule in EPOCH_FACTORS:
         return None
+    if rule == EPOCH_DAYS:
+        return None if kind == "date" else f"has no time of day, which a {kind} has"
     if "%" not in rule:
-        return "is neither iso8601, epoch_s, epoch_ms, epoch_us nor a strptime format"
+        return "is neither iso8601, epoch_s, epoch_ms, epoch_us, epoch_days nor a strptime format"
     used = [name for name in _DIRECTIVE.findall(rule) if name != "%"]
     for name in used:
         if not name:

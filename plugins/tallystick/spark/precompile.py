@@ -6,12 +6,14 @@ Safe to repeat: numba caches the compiled functions, next to the sources or in N
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 
 def compile_decoders() -> None:
-    """Compile the decoder of Kafka's batches and the decoder of JSON records, with a column of every type."""
+    """Compile the decoder of Kafka's batches and those of the formats; of JSON with a column of every type."""
     import pyarrow as pa
 
     from tallystick.engine.decode.json.rows import JsonDecoder
@@ -31,6 +33,34 @@ def compile_decoders() -> None:
     every_type += [Column("text", "string", required=False, parse="json"), Column("rest", "string")]
     decoder = JsonDecoder(Json(every_type, other_fields="rest"))
     decoder.decode_values(pa.array([b"{}"], pa.binary()))
+    _compile_avro()
+    _compile_csv()
+    if find_spec("google.protobuf") is not None:
+        from tallystick.engine.decode.protobuf import reader
+
+        reader.warm()
+
+
+def _compile_avro() -> None:
+    import pyarrow as pa
+
+    from tallystick.engine.decode.avro.rows import AvroContent
+    from tallystick.pipeline import Column
+
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 9}
+    fields = [{"name": "s", "type": "string"}, {"name": "d", "type": decimal}]
+    schema = json.dumps({"type": "record", "name": "r", "fields": fields})
+    columns = [Column("s", "string"), Column("d", "decimal(9,0)")]
+    AvroContent(columns, schema).decode(pa.array([b"\x00\x00"], pa.binary()), prefix=0)
+
+
+def _compile_csv() -> None:
+    import pyarrow as pa
+
+    from tallystick.engine.decode.csv.rows import CsvContent
+    from tallystick.pipeline import Column, Csv
+
+    CsvContent(Csv([Column("s", "string")])).decode(pa.array([b"x"], pa.binary()), prefix=0)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

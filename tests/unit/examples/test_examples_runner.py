@@ -9,7 +9,8 @@ import examples.checks
 from examples.checks import CheckResult, Finding, run_check
 from examples.demo.console import WIDTH
 from examples.runner.__main__ import Round, table
-from examples.runner.registry import EXAMPLES
+from examples.runner.copies import module_of
+from examples.runner.registry import EXAMPLES, WITH_REGISTRY, parts_of
 
 EXAMPLES_DIR = Path(examples.checks.__file__).parents[1]
 CHECKS = [*EXAMPLES_DIR.glob("checks/*.py"), *EXAMPLES_DIR.glob("*/check.py")]
@@ -54,7 +55,7 @@ def test_a_check_that_raises_or_has_no_rows_or_no_findings_fails() -> None:
 
 
 def test_the_checks_import_nothing_of_tallystick() -> None:
-    assert {file.parent.name for file in CHECKS} == {*EXAMPLES, "checks"}
+    assert {file.parent.name for file in CHECKS} == {*map(module_of, EXAMPLES), "checks"}
     for file in [*CHECKS, EXAMPLES_DIR / "ads" / "attribution.py"]:
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -66,3 +67,9 @@ def test_the_checks_import_nothing_of_tallystick() -> None:
             # `ads` reads its topic with the consumer of `counts`.
             shared = (*SHARED, "examples.counts.check")
             assert all(name.startswith(shared) or name == "examples.ads" for name in own), file
+
+
+def test_the_stack_has_a_registry_only_for_examples_that_need_it() -> None:
+    assert "registry" not in parts_of(sorted(EXAMPLES.keys() - WITH_REGISTRY))
+    for name in WITH_REGISTRY:
+        assert "registry" in parts_of(["files", name])

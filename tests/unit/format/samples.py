@@ -22,8 +22,10 @@ from tallystick.format.page import Boundary, Committed, Entry, Granted, Page, Pa
 from tallystick.format.partition_rules import PartitionField
 from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.format.record import CommittedInterval, Record
+from tallystick.format.registries import PlannedRegistry
 from tallystick.format.report import ColumnStatistics, FileReport, Lineage, RangeAccount, Report
 from tallystick.format.root import Closed, Root, RootTable, RootTopic
+from tallystick.format.schemas import FrozenReference, FrozenSchema, schema_digest
 
 T0 = datetime(2013, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -144,7 +146,24 @@ SAMPLE_PLAN = Plan(
     library="0.1.0",
 )
 
-SAMPLE_PLAN_ACCEPTING = replace(SAMPLE_PLAN, accept_loss=False, accept_dead_letters=True)
+SAMPLE_REFERENCES = (
+    FrozenReference(name="Address", subject="address", version=2, text='{"type": "string"}'),
+)
+SAMPLE_SCHEMA = FrozenSchema(
+    id=7,
+    subject="flights-value",
+    version=1,
+    kind="AVRO",
+    text='{"type": "long"}',
+    references=SAMPLE_REFERENCES,
+    sha256=schema_digest("AVRO", '{"type": "long"}', SAMPLE_REFERENCES),
+)
+SAMPLE_PLAN_ACCEPTING = replace(
+    SAMPLE_PLAN,
+    accept_loss=False,
+    accept_dead_letters=True,
+    registries=(PlannedRegistry(name="default", schemas=(SAMPLE_SCHEMA,)),),
+)
 
 FILE_KEY = keys.data_file("flights", SAMPLE_PLAN.key, "attempt-1", "0", uuid(3))
 SAMPLE_FILE = FileReport(

@@ -11,7 +11,7 @@ from support.small_lake import DAY, NOW, TOPIC, SmallLake, day, days
 from tallystick.errors import Corrupt, InvalidRequest, OutsideRetention, ReportRejected
 from tallystick.format.interval import Request
 from tallystick.operations.commit import commit
-from tallystick.operations.dead_letters import Wanted, read_dead_letters
+from tallystick.operations.dead_letters import WantedLetters, read_dead_letters
 from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.pipeline import DEAD_LETTERS
@@ -67,7 +67,7 @@ def commit_all(small: SmallLake, planned: PlanResult) -> list[int]:
 
 
 def dead_days(small: SmallLake) -> list[int]:
-    return [i.start.day for i in read_dead_letters(small.lake, Wanted()).found_in]
+    return [i.start.day for i in read_dead_letters(small.lake, WantedLetters()).found_in]
 
 
 def test_one_run_replaces_the_intervals_with_dead_letters_and_no_others(small: SmallLake) -> None:
@@ -143,7 +143,7 @@ def test_nothing_is_accepted_for_many_intervals_at_once(name: str) -> None:
 def test_dead_letters_are_counted_by_kind_with_their_intervals_and_samples(
     small: SmallLake,
 ) -> None:
-    found = read_dead_letters(small.lake, Wanted(samples=3))
+    found = read_dead_letters(small.lake, WantedLetters(samples=3))
     [one] = found.kinds
     assert (one.kind, one.field, one.count) == ("json", None, 8)
     assert one.intervals == {days(n, n + 1): 2 for n in (1, 2, 4, 6)}
@@ -156,16 +156,16 @@ def test_dead_letters_are_counted_by_kind_with_their_intervals_and_samples(
 @pytest.mark.parametrize(
     ("wanted", "count"),
     [
-        (Wanted(kind="json"), 8),
-        (Wanted(kind="type"), 0),
-        (Wanted(field="n"), 0),
-        (Wanted(within=days(2, 5)), 4),
-        (Wanted(within=days(3, 4)), 0),
-        (Wanted(within=days(10, 11)), 0),
+        (WantedLetters(kind="json"), 8),
+        (WantedLetters(kind="type"), 0),
+        (WantedLetters(field="n"), 0),
+        (WantedLetters(within=days(2, 5)), 4),
+        (WantedLetters(within=days(3, 4)), 0),
+        (WantedLetters(within=days(10, 11)), 0),
     ],
 )
 def test_they_are_counted_by_kind_field_and_time(
-    small: SmallLake, wanted: Wanted, count: int
+    small: SmallLake, wanted: WantedLetters, count: int
 ) -> None:
     assert read_dead_letters(small.lake, wanted).count == count
 
@@ -173,7 +173,7 @@ def test_they_are_counted_by_kind_field_and_time(
 def test_only_the_generation_that_readers_see_is_counted(small: SmallLake) -> None:
     change(small, 1, "dead", "data")
     commit_all(small, replan(small))
-    assert read_dead_letters(small.lake, Wanted(within=days(1, 2))).count == 0
+    assert read_dead_letters(small.lake, WantedLetters(within=days(1, 2))).count == 0
     assert len(small.data_files(DEAD_LETTERS)) > len(dead_days(small)) * 2
 
 
@@ -181,4 +181,4 @@ def test_a_file_that_is_gone_is_an_error_that_names_it(small: SmallLake) -> None
     gone = small.data_files(DEAD_LETTERS)[0]
     small.store.delete([gone])
     with pytest.raises(Corrupt, match=gone):
-        read_dead_letters(small.lake, Wanted())
+        read_dead_letters(small.lake, WantedLetters())

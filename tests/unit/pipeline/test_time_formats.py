@@ -39,6 +39,11 @@ def test_the_named_rules_are_accepted(rule: str | None) -> None:
         assert Column("x", kind, parse=rule).parse == rule
 
 
+def test_days_are_a_rule_of_dates_alone() -> None:
+    assert Column("x", "date", parse="epoch_days").parse == "epoch_days"
+    assert Column("x", "list<date>", parse="epoch_days").fields[0].parse == "epoch_days"
+
+
 @pytest.mark.parametrize(
     ("kind", "rule", "problem"),
     [
@@ -56,6 +61,8 @@ def test_the_named_rules_are_accepted(rule: str | None) -> None:
         ("date", "100%%", "has no year"),
         ("date", "%G-%V", "cannot be read back"),
         ("timestamp", "epoch", "is neither iso8601"),
+        ("timestamp", "epoch_days", "has no time of day, which a timestamp has"),
+        ("timestamptz", "epoch_days", "has no time of day, which a timestamptz has"),
         ("timestamptz", "", "is neither iso8601"),
         ("timestamptz", "ISO8601", "is neither iso8601"),
         ("timestamptz", "%Y%m%d %H%M", "has no offset"),

@@ -14,24 +14,31 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tallystick.errors import InvalidPipeline, listed
+from tallystick.format.registries import PlannedRegistry
 from tallystick.pipeline import Format
 from tallystick.tables.schema import arrow_schema
 
 GROUP = "tallystick.decoders"
 _BUILT_IN = {
-    "json": "tallystick.engine.decode.json.rows:json_decoder",
     "text": "tallystick.engine.decode.whole:whole_decoder",
     "raw": "tallystick.engine.decode.whole:whole_decoder",
+    "csv": "tallystick.engine.decode.csv.rows:csv_decoder",
+}
+_WITH_SCHEMAS = {
+    "json": "tallystick.engine.decode.json.rows:json_decoder",
+    "debezium": "tallystick.engine.decode.debezium.rows:debezium_decoder",
+    "avro": "tallystick.engine.decode.avro.rows:avro_decoder",
+    "protobuf": "tallystick.engine.decode.protobuf.rows:protobuf_decoder",
 }
 Positions = NDArray[np.int64]
 REASON_CHARS_MAX = 240
@@ -94,16 +101,21 @@ class Decoder(Protocol):
 
 DecoderFactory = Callable[[Format], Decoder]
 """Builds a decoder for a declared format; raises InvalidPipeline if it does not allow the options."""
+_SchemaDecoderFactory = Callable[[Format, Sequence[PlannedRegistry]], Decoder]
 
 
-def decoder_of(declared: Format) -> Decoder:
-    """Return the decoder of a declared format; raises InvalidPipeline if none is installed under its name."""
+def decoder_of(declared: Format, registries: Sequence[PlannedRegistry] = ()) -> Decoder:
+    """Return the decoder of a declared format; raises InvalidPipeline if none is installed under its name.
+
+    `registries` have the schemas of the formats that read them from a registry.
+    """
     if path := _BUILT_IN.get(declared.name):
-        module, name = path.split(":")
-        return cast("DecoderFactory", getattr(importlib.import_module(module), name))(declared)
+        return cast("DecoderFactory", _named(path))(declared)
+    if path := _WITH_SCHEMAS.get(declared.name):
+        return cast("_SchemaDecoderFactory", _named(path))(declared, registries)
     installed = {point.name: point for point in entry_points(group=GROUP)}
     if declared.name not in installed:
-        names = sorted({*_BUILT_IN, *installed})
+        names = sorted({*_BUILT_IN, *_WITH_SCHEMAS, *installed})
         raise InvalidPipeline(
             f"format {declared.name!r}: expected the name of an installed decoder, one of {listed(names)}.",
             hint=f"install the package that registers {declared.name!r} in the entry point group {GROUP!r} on "
@@ -111,6 +123,11 @@ def decoder_of(declared: Format) -> Decoder:
         )
     factory: DecoderFactory = installed[declared.name].load()
     return _Checked(declared, factory(declared))
+
+
+def _named(path: str) -> Any:
+    module, name = path.split(":")
+    return getattr(importlib.import_module(module), name)
 
 
 class _Checked:

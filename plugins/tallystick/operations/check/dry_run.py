@@ -6,7 +6,7 @@ import json
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -18,8 +18,9 @@ from tallystick.engine.reasons import ReasonCount, counted
 from tallystick.engine.task import read_split
 from tallystick.engine.transform import JobTransform, written_schema
 from tallystick.errors import InvalidPipeline, TallystickError
+from tallystick.format.registries import PlannedRegistry
 from tallystick.operations.sample.records import Sample, SampleReading
-from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.pipeline import Column, Pipeline, Table, Topic
 from tallystick.tables.schema import type_name
 
 DAY_US = 86_400_000_000
@@ -50,7 +51,8 @@ class EventTimes:
 class DryRun:
     """What became of a sample. `columns`: both sides of each table, if the transform's result does not fit.
 
-    `empty`: optional columns without any value. `schema_ids`: of dead letters in Confluent's wire format.
+    `empty`: optional columns without any value. `schema_ids`: of dead letters in Confluent's wire format. `values_only`:
+    the topics whose keys are declared and whose sample has none; only their values were decoded.
     """
 
     records: int = 0
@@ -60,6 +62,7 @@ class DryRun:
     schema_ids: Counter[int] = field(default_factory=Counter)
     empty: tuple[tuple[str, Column], ...] = ()
     times: tuple[EventTimes, ...] = ()
+    values_only: tuple[str, ...] = ()
     problem: TallystickError | None = None
     problem_at: str = ""
     columns: tuple[ColumnPair, ...] = ()
@@ -71,13 +74,16 @@ def dry_run(
     transform: Callable[[pa.Table], Any] | None,
     *,
     job_file: str = "",
+    registries: Sequence[PlannedRegistry] = (),
 ) -> DryRun:
     """Decode the samples and transform them. `transform`: None to decode only, as for a DataFrame job.
+
+    `registries`: the schemas of the topics whose formats read them from a registry.
 
     A transform that raises, or whose result does not fit, is the result's `problem`; it is not called again then.
     Raises InvalidPipeline if a topic's decoder is not installed or refuses its options.
     """
-    trial = _Trial(pipeline, transform, job_file)
+    trial = _Trial(pipeline, transform, job_file, registries)
     for sample in samples:
         trial.try_on(sample)
     return trial.result()
@@ -85,8 +91,13 @@ def dry_run(
 
 class _Trial:
     def __init__(
-        self, pipeline: Pipeline, transform: Callable[[pa.Table], Any] | None, job_file: str
+        self,
+        pipeline: Pipeline,
+        transform: Callable[[pa.Table], Any] | None,
+        job_file: str,
+        registries: Sequence[PlannedRegistry],
     ) -> None:
+        self._registries = registries
         self._pipeline = pipeline
         self._function = transform
         self._job_file = job_file
@@ -108,7 +119,11 @@ class _Trial:
         return self._returned
 
     def try_on(self, sample: Sample) -> None:
-        """Decode one sample, and transform its records."""
+        """Decode one sample, and transform its records, unless the topic's keys are declared and the sample has none."""
+        pipeline = self._pipeline
+        if not sample.from_kafka and pipeline.topic_spec(sample.topic).key is not None:
+            pipeline = _without_key(pipeline, sample.topic)
+            self._run.values_only = (*self._run.values_only, sample.topic)
 
         def records(found: pa.Table) -> None:
             self._run.records += found.num_rows
@@ -116,13 +131,16 @@ class _Trial:
                 self._decoded.setdefault(sample.topic, []).append(found)
             else:
                 self._decoded.setdefault(sample.topic, []).append(found.drop_columns("_timestamp"))
+            if pipeline is not self._pipeline:
+                return
             if self._checked is not None and self._run.problem is None:
                 self._transform(sample, found)
 
         read_split(
-            self._pipeline,
+            pipeline,
             sample.split,
             SampleReading(sample),
+            registries=self._registries,
             records=records,
             dead=self._dead,
         )
@@ -132,7 +150,9 @@ class _Trial:
         try:
             outputs = self._checked(sample.split, found)
             for table in self._pipeline.tables:
-                rows = outputs[table.name]
+                rows = outputs.get(table.name)
+                if rows is None:
+                    continue  # a table of another topic
                 if table.aggregates:
                     kept = self._partials.setdefault(table.name, [])
                     kept[:] = [combined(table, [*kept, rows])]
@@ -155,12 +175,23 @@ class _Trial:
         """Return what was found, with the columns that have no value and the distance of the event times."""
         for topic, parts in self._decoded.items():
             decoded = pa.concat_tables(parts)
-            for column in self._pipeline.decode_of(topic).columns:
-                if not column.required and decoded.column(column.name).null_count == len(decoded):
+            for column in self._pipeline.columns_of(topic):
+                if column.required or column.name not in decoded.column_names:
+                    continue
+                if decoded.column(column.name).null_count == len(decoded):
                     self._run.empty = (*self._run.empty, (topic, column))
             if "_timestamp" in decoded.column_names:
                 self._run.times = (*self._run.times, *_event_times(self._pipeline, topic, decoded))
         return self._run
+
+
+def _without_key(pipeline: Pipeline, topic: str) -> Pipeline:
+    """Return the pipeline with `topic` as if only its values and headers were declared."""
+    values = Topic(
+        topic, decode=pipeline.decode_of(topic), headers=pipeline.topic_spec(topic).headers
+    )
+    others = [values if one.name == topic else one for one in pipeline.inputs]
+    return replace(pipeline, topics=others)
 
 
 def confluent_schema_id(value: bytes | None) -> int | None:
@@ -208,7 +239,7 @@ def _line_in(error: BaseException | None, file: str) -> str:
 
 def _event_times(pipeline: Pipeline, topic: str, decoded: pa.Table) -> list[EventTimes]:
     """Compare the declared time column with the timestamps: the one of a partition rule, or the only timestamptz."""
-    kinds = {c.name: c.type for c in pipeline.decode_of(topic).columns}
+    kinds = {c.name: c.type for c in pipeline.columns_of(topic) if c.name in decoded.column_names}
     times = [name for name, kind in kinds.items() if kind == "timestamptz"]
     rules = " ".join(rule for table in pipeline.tables for rule in table.partition_by)
     chosen = [name for name in times if f"({name})" in rules.replace(" ", "")] or times

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,12 +12,20 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tallystick.engine.decode.record import KEY_FIELD
 from tallystick.errors import listed
 from tallystick.operations.check.dry_run import DryRun, fields_of
-from tallystick.operations.check.finding import Checked, failed, of_error, ok, warning
+from tallystick.operations.check.finding import (
+    Checked,
+    failed,
+    not_checked,
+    of_error,
+    ok,
+    warning,
+)
 from tallystick.operations.sample.guess import fitting, object_of
 from tallystick.operations.sample.records import Sample
-from tallystick.pipeline import Column, Pipeline
+from tallystick.pipeline import Column, Format, Pipeline
 from tallystick.pipeline.dead_letters import exceeded
 from tallystick.pipeline.paths import Path, escaped
 
@@ -35,6 +43,12 @@ def record_findings(
 ) -> Iterator[Checked]:
     """Yield the findings of a dry run. `arrow`: False for a DataFrame job, which is not called."""
     yield _decoded(pipeline, run, samples)
+    if run.values_only:
+        topics = listed(dict.fromkeys(run.values_only))
+        yield not_checked(
+            RECORDS,
+            f"the keys of {topics}: a file of records has values only; without --sample, the topic's records are read",
+        )
     yield from _fields(pipeline, samples, run)
     if run.problem is not None:
         at = f"{run.problem_at}: " if run.problem_at else ""
@@ -45,6 +59,8 @@ def record_findings(
             state="not checked",
             text="a DataFrame job needs Spark: its records were decoded, its transform was not called",
         )
+    elif run.values_only:
+        yield not_checked(TRANSFORM, "without keys the records lack columns that are declared")
     elif run.records:
         rows = ", ".join(f"{name} {count:,}" for name, count in run.rows.items())
         yield ok(TRANSFORM, f"rows by table: {rows}")
@@ -89,14 +105,17 @@ def _step(pipeline: Pipeline, kind: str, run: DryRun, samples: Sequence[Sample])
     """Return what to change so that the records of one kind of reason decode, if the values show it."""
     match = _KIND.fullmatch(kind)
     why, field = (match[1], match[2]) if match else ("", None)
-    column = _column_of(pipeline, field) if field else None
+    of_key, column, field = _place_of(pipeline, field)
     if column is None or field is None:
         many = run.reasons[kind].count * 2 >= run.records + run.dead
         if why in ("json", "utf8", "object") and not run.schema_ids and many:
-            return "The topic's values are not JSON objects: declare the Format that they have."
+            parts = "keys" if of_key else "values"
+            return f"The topic's {parts} are not JSON objects: declare the Format that they have."
+        if why == "tombstone" and of_key:
+            return 'If records may have no key, declare its format with tombstones="keep".'
         return None
-    values = (value for sample in samples for value in sample.values())
-    found = [one for value in values if (one := object_of(value)) is not None]
+    contents = (one for sample in samples for one in _contents(sample, of_key=of_key))
+    found = [one for content in contents if (one := object_of(content)) is not None]
     if why in ("missing", "null") and field != column.field:
         return (
             f"If {field} may be missing or null, declare it as optional in column {column.name!r}."
@@ -134,8 +153,22 @@ def _value_at(value: Any, path: Path) -> Any:
     return value
 
 
-def _column_of(pipeline: Pipeline, field: str) -> Column | None:
-    columns = (c for topic in pipeline.inputs for c in pipeline.decode_of(topic.name).columns)
+def _place_of(pipeline: Pipeline, field: str | None) -> tuple[bool, Column | None, str | None]:
+    """Return True if a reason is about the key; the column that it is about; and the field in the value or the key."""
+    if field is None:
+        return False, None, None
+    specs = [pipeline.topic_spec(topic.name) for topic in pipeline.inputs]
+    of_keys = [column for spec in specs if spec.key is not None for column in spec.key.columns]
+    column = _column_of((c for spec in specs for c in spec.decode.columns), field)
+    if column is not None or not of_keys or field.split(".")[0] != KEY_FIELD:
+        return False, column, field
+    if field == KEY_FIELD:
+        return True, None, None
+    inside = field.removeprefix(f"{KEY_FIELD}.")
+    return True, _column_of(of_keys, inside), inside
+
+
+def _column_of(columns: Iterable[Column], field: str) -> Column | None:
     # The place of a part of a column begins with that of the column: device.os, items[].sku.
     return next(
         (
@@ -147,35 +180,52 @@ def _column_of(pipeline: Pipeline, field: str) -> Column | None:
     )
 
 
+def _contents(sample: Sample, *, of_key: bool) -> Iterator[bytes | None]:
+    """Yield the records' values, or their keys."""
+    for batch in sample.batches:
+        yield from batch.column("key" if of_key else "value").to_pylist()
+
+
 def _fields(pipeline: Pipeline, samples: Sequence[Sample], run: DryRun) -> Iterator[Checked]:
     """Yield a warning for optional columns whose field no record has, and the fields that no column reads."""
     for topic in pipeline.inputs:
-        declared = pipeline.decode_of(topic.name)
-        if declared.name != "json":
-            continue
-        values = [v for s in samples if s.topic == topic.name for v in s.values()]
-        fields = fields_of(values)
-        if not fields:
-            continue
-        known = {column.path[0] for column in declared.columns}
-        ignored = [name for name in fields if name not in known]
-        absent = [c for of, c in run.empty if of == topic.name and c.path[0] not in fields]
-        for column in absent:
-            near = difflib.get_close_matches(column.field, ignored, 1)
-            yield warning(
-                FIELDS,
-                f"topic {topic.name}: no record has the field {column.field!r}, so column {column.name!r} is null in "
-                "every row",
-                f"did you mean {_source(near[0])}?"
-                if near
-                else "correct source=, or remove the column.",
-            )
-        if ignored and declared.options.get("other_fields") is None:
-            more = f" and {len(ignored) - NAMES_SHOWN} more" if len(ignored) > NAMES_SHOWN else ""
-            yield ok(
-                FIELDS,
-                f"topic {topic.name}: not declared, so not read: {listed(ignored[:NAMES_SHOWN])}{more}",
-            )
+        spec = pipeline.topic_spec(topic.name)
+        own = [sample for sample in samples if sample.topic == topic.name]
+        empty = [column for of, column in run.empty if of == topic.name]
+        yield from _fields_of(f"topic {topic.name}", spec.decode, own, empty)
+        if spec.key is not None:
+            yield from _fields_of(f"topic {topic.name}, key", spec.key, own, empty, of_key=True)
+
+
+def _fields_of(
+    what: str,
+    declared: Format,
+    samples: Sequence[Sample],
+    empty: Sequence[Column],
+    *,
+    of_key: bool = False,
+) -> Iterator[Checked]:
+    if declared.name != "json":
+        return
+    fields = fields_of([one for s in samples for one in _contents(s, of_key=of_key)])
+    if not fields:
+        return
+    known = {column.path[0] for column in declared.columns}
+    ignored = [name for name in fields if name not in known]
+    for column in (c for c in declared.columns if c in empty and c.path[0] not in fields):
+        near = difflib.get_close_matches(column.field, ignored, 1)
+        yield warning(
+            FIELDS,
+            f"{what}: no record has the field {column.field!r}, so column {column.name!r} is null in every row",
+            f"did you mean {_source(near[0])}?"
+            if near
+            else "correct source=, or remove the column.",
+        )
+    if ignored and declared.options.get("other_fields") is None:
+        more = f" and {len(ignored) - NAMES_SHOWN} more" if len(ignored) > NAMES_SHOWN else ""
+        yield ok(
+            FIELDS, f"{what}: not declared, so not read: {listed(ignored[:NAMES_SHOWN])}{more}"
+        )
 
 
 def _grid(run: DryRun) -> list[str]:

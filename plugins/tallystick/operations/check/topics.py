@@ -13,7 +13,7 @@ from tallystick.operations.check.finding import Checked, not_checked, of_error, 
 TOPIC, RETENTION = "topic", "retention"
 
 
-class Topics(Protocol):
+class TopicsLog(Protocol):
     """What is asked of Kafka; `tallystick.kafka.planning.LogPlanner` answers it."""
 
     def describe(self, topics: list[str]) -> dict[str, TopicState]:
@@ -26,7 +26,7 @@ class Topics(Protocol):
 
 
 def topic_findings(
-    log: Topics, topic: str, *, first: datetime | None, now: datetime, found: list[TopicState]
+    log: TopicsLog, topic: str, *, first: datetime | None, now: datetime, found: list[TopicState]
 ) -> Iterator[Checked]:
     """Yield the findings on one topic, and add its state to `found`. `first`: where the pipeline begins."""
     try:
@@ -48,7 +48,7 @@ def topic_findings(
         yield not_checked(RETENTION, f"{topic}: {error.message}")
 
 
-def _retention(log: Topics, state: TopicState, first: datetime | None, now: datetime) -> Checked:
+def _retention(log: TopicsLog, state: TopicState, first: datetime | None, now: datetime) -> Checked:
     kept_ms = log.retention_ms(state.name)
     if kept_ms is None:
         return ok(RETENTION, f"{state.name}: no record is deleted by its age")

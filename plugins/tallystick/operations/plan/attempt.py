@@ -20,6 +20,7 @@ from tallystick.format.offsets import Position
 from tallystick.format.page import SERVED_MAX, Boundary, Committed, Entry, Granted, Totals
 from tallystick.format.plan import Plan, PlannedRange, PlannedTopic
 from tallystick.format.record import CommittedInterval
+from tallystick.format.registries import PlannedRegistry
 from tallystick.format.root import RootTable, RootTopic
 from tallystick.lake import Snapshot, Update
 from tallystick.operations.kafka_log import KafkaLog, TopicDescription
@@ -28,6 +29,7 @@ from tallystick.operations.plan.request import PlannedInterval, PlanRequest, Pla
 from tallystick.operations.plan.tables import evolved_tables, planned_tables
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import AHEAD_MAX, SELECTING
+from tallystick.operations.schemas import PipelineSchemas
 from tallystick.protocol import adoption, boundaries, planning
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.publishing import outputs_with_plan
@@ -42,8 +44,14 @@ class PlanAttempt:
     """One try of the swap. All that it computes is valid for one root only, and is discarded if the swap is lost."""
 
     def __init__(
-        self, snapshot: Snapshot, log: KafkaLog, plan_request: PlanRequest, ledger: Ledger
+        self,
+        snapshot: Snapshot,
+        log: KafkaLog,
+        plan_request: PlanRequest,
+        ledger: Ledger,
+        schemas: PipelineSchemas,
     ) -> None:
+        self.schemas = schemas
         self.snapshot, self.log, self.plan_request, self.ledger = (
             snapshot,
             log,
@@ -55,6 +63,7 @@ class PlanAttempt:
         # By the ledger's names: `events@2` if another incarnation of `events` was adopted.
         self.topics_seen = {self.root.open_topic(name): seen for name, seen in described.items()}
         self._same_history: set[tuple[str, datetime]] = set()
+        self._schemas_compared: set[keys.PlanKey] = set()
 
     def grant(self, decision: planning.PlanDecision, requested: Interval) -> Update[PlanResult]:
         """Build the update that grants `decision`. Safe to repeat: a plan counts only if a root names it (C1).
@@ -204,7 +213,9 @@ class PlanAttempt:
             starts = tuple(p.log_start for p in seen.partitions)
             if known is None:
                 topics[name] = RootTopic(
-                    topic_id=seen.topic_id, cluster_id=seen.cluster_id, origins=starts
+                    topic_id=seen.topic_id,
+                    cluster_id=seen.cluster_id,
+                    origins=self._origins(name, starts),
                 )
                 continue
             self._same_incarnation(name, known, seen)
@@ -212,6 +223,16 @@ class PlanAttempt:
             grown = (0,) * (len(starts) - len(known.origins))
             topics[name] = replace(known, origins=known.origins + grown)
         return topics
+
+    def _origins(self, name: str, starts: tuple[int, ...]) -> tuple[int, ...]:
+        """Return where a new topic begins: at its declared begin, or at the start of its log."""
+        topic = keys.kafka_topic(name)
+        begin = next(t.begin for t in self.plan_request.pipeline.inputs if t.name == topic)
+        if begin is None:
+            return starts
+        at_ms = round(begin.timestamp() * 1000)
+        latest_ms = round((self.lake.runtime.now() + AHEAD_MAX).timestamp() * 1000)
+        return tuple(p.offset for p in self.log.boundary(topic, at_ms, starts, latest_ms=latest_ms))
 
     def _same_incarnation(self, name: str, known: RootTopic, seen: TopicDescription) -> None:
         topic = keys.kafka_topic(name)
@@ -342,8 +363,30 @@ class PlanAttempt:
             library=VERSION,
             accept_dead_letters=params.accept_dead_letters,
         )
+        if self.schemas.needed and not plan.empty:
+            plan = replace(plan, registries=self._registries(before, interval))
         self.lake.put_new(plan.key, plan.encode())
         return plan
+
+    def _registries(
+        self, replaced: Committed | None, interval: Interval
+    ) -> tuple[PlannedRegistry, ...]:
+        """Return the schemas for a plan. Raises SchemaIdConflict if an id meant another schema in an earlier plan.
+
+        The earlier plans are the one that is replaced and that of the last committed interval before.
+        """
+        previous = [
+            e.committed
+            for e in self.ledger.entries
+            if e.committed and e.interval.end <= interval.start
+        ]
+        earlier = {c.plan for c in (replaced, *previous[-1:]) if c is not None}
+        for key in sorted(earlier - self._schemas_compared):
+            self._schemas_compared.add(key)
+            if (plan := self.lake.plan(key)) is not None:
+                self.schemas.check_same(plan.registries)
+        self.schemas.check_misfits(self.plan_request.pipeline)
+        return self.schemas.registries()
 
     def _planned_topic(
         self,

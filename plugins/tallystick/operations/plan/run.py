@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from tallystick.errors import InvalidRequest, OutsideRetention, Superseded
+from tallystick.errors import InvalidPipeline, InvalidRequest, OutsideRetention, Superseded
 from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Entry
@@ -15,18 +15,34 @@ from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 from tallystick.operations.kafka_log import KafkaLog
 from tallystick.operations.plan.attempt import PlanAttempt
 from tallystick.operations.plan.request import PlanRequest, PlanResult, plan_result
+from tallystick.operations.plan.resolving import resolved_pipeline
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import EPOCH, SELECTING, requested_interval
+from tallystick.operations.schemas import OpenRegistry
 from tallystick.pipeline import LATENESS_MAX, Pipeline
 from tallystick.protocol import adoption, open_interval, planning
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.staleness import to_refresh
+from tallystick.registry.port import SchemaRegistry
 
 Refusal = InvalidRequest | OutsideRetention
 logger = logging.getLogger(__name__)
 
 
-def plan(lake: Lake, log: KafkaLog, plan_request: PlanRequest) -> PlanResult:
+def _no_registry(name: str) -> SchemaRegistry:
+    raise InvalidPipeline(
+        f"expected a schema registry for connection {name!r}, found none in this process.",
+        hint="pass open_registry.",
+    )
+
+
+def plan(
+    lake: Lake,
+    log: KafkaLog,
+    plan_request: PlanRequest,
+    *,
+    open_registry: OpenRegistry = _no_registry,
+) -> PlanResult:
     """Grant the run all that it may have of its interval, and return its plans.
 
     Safe to repeat: the same request finds its own grants in the root and gets the same plans. If a swap is lost, no root
@@ -37,7 +53,7 @@ def plan(lake: Lake, log: KafkaLog, plan_request: PlanRequest) -> PlanResult:
     or if a grant that it had is gone. Raises OutsideRetention if the log has lost records of the interval,
     IdentityChanged if a topic is not the one in the ledger, SchemaChanged if the tables cannot take the columns, and
     LogDamaged if the log was truncated. Raises InvalidPipeline if the pipeline does not fit the lake, and the errors of
-    the lake and the log.
+    the lake, the log and the schema registries, which `open_registry` opens.
     """
     requested = requested_interval(
         plan_request.pipeline, plan_request.params, plan_request.dates, now=lake.runtime.now()
@@ -45,7 +61,9 @@ def plan(lake: Lake, log: KafkaLog, plan_request: PlanRequest) -> PlanResult:
     pipeline = plan_request.pipeline
     lake.open(pipeline.name, renamed_from=pipeline.renamed_from)
     return lake.swap(
-        lambda snapshot: _renamed(snapshot, pipeline, _step(snapshot, log, plan_request, requested))
+        lambda snapshot: _renamed(
+            snapshot, pipeline, _step(snapshot, log, plan_request, requested, open_registry)
+        )
     )
 
 
@@ -70,7 +88,11 @@ def _renamed(
 
 
 def _step(
-    snapshot: Snapshot, log: KafkaLog, plan_request: PlanRequest, requested: Interval | datetime
+    snapshot: Snapshot,
+    log: KafkaLog,
+    plan_request: PlanRequest,
+    requested: Interval | datetime,
+    open_registry: OpenRegistry,
 ) -> Update[PlanResult] | NoUpdate[PlanResult]:
     if isinstance(requested, datetime) and plan_request.params.mode in SELECTING:
         entries = snapshot.whole_ledger().entries
@@ -118,7 +140,10 @@ def _step(
     if not decision.grants and not decision.cancelled:
         return NoUpdate(value=plan_result(decision, requested, snapshot.root.version, ()))
     snapshot.lake.prove()
-    return PlanAttempt(snapshot, log, plan_request, ledger.copy()).grant(decision, requested)
+    pipeline, schemas = resolved_pipeline(plan_request.pipeline, snapshot.root, log, open_registry)
+    plan_request = replace(plan_request, pipeline=pipeline)
+    attempt = PlanAttempt(snapshot, log, plan_request, ledger.copy(), schemas)
+    return attempt.grant(decision, requested)
 
 
 def _decide(

@@ -37,7 +37,7 @@ def external_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     (info / "entry_points.txt").write_text(
         dedent("""
             [tallystick.decoders]
-            csv = company_formats:CsvDecoder
+            lines = company_formats:CsvDecoder
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -48,7 +48,7 @@ def external_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def declared(options: dict[str, Any] | None = None) -> Pipeline:
     return Pipeline(
         name="small",
-        topics=[Topic("events", decode=Format("csv", COLUMNS, options or {}))],
+        topics=[Topic("events", decode=Format("lines", COLUMNS, options or {}))],
         warehouse="memory://small",
         job="jobs/small.py",
         tables=[Table("events", columns=COLUMNS)],
@@ -90,15 +90,15 @@ def _rows(store: MemoryStore, key: str) -> list[dict[str, Any]]:
 @pytest.mark.usefixtures("external_package")
 def test_a_decoder_can_refuse_its_options() -> None:
     with pytest.raises(InvalidPipeline, match="separator: expected one character"):
-        decoder_of(Format("csv", COLUMNS, {"separator": "::"}))
+        decoder_of(Format("lines", COLUMNS, {"separator": "::"}))
 
 
 @pytest.mark.usefixtures("external_package")
 def test_a_format_without_a_decoder_is_refused_with_the_installed_ones() -> None:
     with pytest.raises(InvalidPipeline) as caught:
-        decoder_of(Format("avro", COLUMNS))
-    assert "format 'avro'" in caught.value.message
-    assert "one of csv, json" in caught.value.message
+        decoder_of(Format("xml", COLUMNS))
+    assert "format 'xml'" in caught.value.message
+    assert "one of avro, csv, debezium, json, lines" in caught.value.message
     assert "'tallystick.decoders' on every machine that runs Spark tasks" in caught.value.hint
 
 
@@ -144,8 +144,8 @@ def test_an_invalid_format_name_is_refused(name: Any) -> None:
 
 @pytest.mark.parametrize("options", [{"ratio": 0.5}, {"mark": b";"}, {1: "a"}, {"big": 2**63}])
 def test_options_that_a_plan_cannot_contain_are_refused_with_the_declaration(options: Any) -> None:
-    with pytest.raises(InvalidPipeline, match="format csv: options: "):
-        Format("csv", COLUMNS, options)
+    with pytest.raises(InvalidPipeline, match="format lines: options: "):
+        Format("lines", COLUMNS, options)
 
 
 def test_an_option_that_json_does_not_have_is_refused_with_the_declaration() -> None:

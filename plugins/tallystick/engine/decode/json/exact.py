@@ -3,7 +3,7 @@
 The kernels of `locate` and `read` decode whole batches, but only the values that they can prove. All other values are
 decoded here, so these rules alone determine if a value becomes a row or a dead letter. The kinds of reasons are:
 
-    tombstone  the value is null                    size       the value is larger than VALUE_BYTES_MAX
+    tombstone  the value is null                    size       larger than VALUE_BYTES_MAX or ELEMENTS_MAX
     utf8       not UTF-8                            depth      nested deeper than DEPTH_MAX
     json       not JSON (RFC 8259)                  object     JSON, but not an object
     duplicate  a field that is read occurs twice    missing    a required field is absent
@@ -28,6 +28,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from tallystick.engine.decode.decoder import shorten
+from tallystick.engine.decode.halves import ELEMENTS_MAX
 from tallystick.engine.decode.json import instants
 from tallystick.engine.decode.json.parsed import (
     JsonNumber,
@@ -58,7 +59,8 @@ class ExactRow:
     """
 
     def __init__(self, columns: Sequence[Column], *, rest: str | None = None) -> None:
-        self._columns = tuple(None if c.name == rest else _Part(c) for c in columns)
+        self._elements = _Elements()
+        self._columns = tuple(None if c.name == rest else _Part(c, self._elements) for c in columns)
         self._known = frozenset(c.path[0] for c in columns if c.name != rest)
         self._needs_text = rest is not None or any(map(keeps_json_text, columns))
 
@@ -68,10 +70,25 @@ class ExactRow:
         Times are microseconds, dates days, UUIDs bytes; a struct is a dict, a list a list, a map a list of pairs.
         """
         parsed = parsed_object(value, with_text=self._needs_text)
-        return [
-            rest_text(parsed, self._known) if part is None else part.read(parsed)
-            for part in self._columns
-        ]
+        self._elements.left = ELEMENTS_MAX
+        return [self._rest(parsed) if part is None else part.read(parsed) for part in self._columns]
+
+    def _rest(self, parsed: JsonObject) -> str:
+        self._elements.take(sum(name not in self._known for name, _ in parsed.pairs))
+        return rest_text(parsed, self._known)
+
+
+class _Elements:
+    """The number of elements and entries that may still be read of the record."""
+
+    def __init__(self) -> None:
+        self.left = ELEMENTS_MAX
+
+    def take(self, count: int) -> None:
+        """Count elements; raises MismatchError if the record has too many."""
+        self.left -= count
+        if self.left < 0:
+            raise MismatchError("size", f"the record has more than {ELEMENTS_MAX} elements")
 
 
 class _Part:
@@ -80,11 +97,11 @@ class _Part:
     `place` is the place of a part as a dead letter names it; elements and entries are `[]`, without their position.
     """
 
-    def __init__(self, column: Column, place: str | None = None) -> None:
+    def __init__(self, column: Column, elements: _Elements, place: str | None = None) -> None:
         self._path = column.path
         self._required = column.required
         self.place = _name(path_text(column.path)) if place is None else place
-        self.convert = _converter(column, self.place)
+        self.convert = _converter(column, self.place, elements)
 
     def read(self, parsed: JsonObject) -> Any:
         """Return the part's value in the object that its path begins in; raises MismatchError."""
@@ -130,26 +147,33 @@ class _Part:
         return _name(above + path_text(self._path[:number]))
 
 
-def _converter(column: Column, place: str) -> Callable[[Any], Any]:
+def _converter(column: Column, place: str, elements: _Elements) -> Callable[[Any], Any]:
     """Return the rule of a column: it converts a parsed JSON value, or raises MismatchError."""
     if column.type == STRUCT:
-        return _Struct(column, place).read
+        return _Struct(column, place, elements).read
     if column.type == LIST:
-        return _List(column, place).read
+        return _List(column, place, elements).read
     if column.type == MAP:
-        return _Map(column, place).read
+        return _Map(column, place, elements).read
     return _Rule(column, place).choose()
 
 
 def converter(column: Column) -> Callable[[Any], Any]:
     """Return the rule of a column: it converts a parsed JSON value, or raises MismatchError."""
-    return _converter(column, _name(column.field))
+    return _converter(column, _name(column.field), _Elements())
+
+
+def text_converter(column: Column, place: str) -> Callable[[Any], Any]:
+    """Return the rule of a primitive column for formats whose values are all texts: numbers are in strings, too."""
+    return _Rule(column, place, is_key=True).choose()
 
 
 class _Struct:
-    def __init__(self, column: Column, place: str) -> None:
+    def __init__(self, column: Column, place: str, elements: _Elements) -> None:
         self._place = place
-        self._parts = tuple((p.name, _Part(p, f"{place}.{p.field}")) for p in column.fields)
+        self._parts = tuple(
+            (p.name, _Part(p, elements, f"{place}.{p.field}")) for p in column.fields
+        )
 
     def read(self, value: Any) -> dict[str, Any]:
         if not isinstance(value, JsonObject):
@@ -158,26 +182,30 @@ class _Struct:
 
 
 class _List:
-    def __init__(self, column: Column, place: str) -> None:
+    def __init__(self, column: Column, place: str, elements: _Elements) -> None:
         self._place = place
-        self._element = _Part(column.fields[0], f"{place}[]")
+        self._elements = elements
+        self._element = _Part(column.fields[0], elements, f"{place}[]")
 
     def read(self, value: Any) -> list[Any]:
         if not isinstance(value, list):
             raise MismatchError("type", f"{shown(value)} is not an array", field=self._place)
+        self._elements.take(len(value))
         return [_inside(self._element, element) for element in value]
 
 
 class _Map:
-    def __init__(self, column: Column, place: str) -> None:
+    def __init__(self, column: Column, place: str, elements: _Elements) -> None:
         self._place = place
+        self._elements = elements
         key, value = column.fields
         self._key = _Rule(key, place, is_key=True).choose()
-        self._value = _Part(value, f"{place}[]")
+        self._value = _Part(value, elements, f"{place}[]")
 
     def read(self, value: Any) -> list[tuple[Any, Any]]:
         if not isinstance(value, JsonObject):
             raise MismatchError("type", f"{shown(value)} is not an object", field=self._place)
+        self._elements.take(len(value.pairs))
         pairs = [(self._key(name), _inside(self._value, inner)) for name, inner in value.pairs]
         if len({key for key, _ in pairs}) != len(pairs):
             raise MismatchError("duplicate", "a key occurs twice", field=self._place)

@@ -2,6 +2,7 @@
 
     iso8601 (default)   2013-01-01 · 2013-01-01T05:15[:00[.123456]][Z|+01:00|+0100|+01], a space may replace the T
     epoch_s/_ms/_us     a JSON number; not finer than a microsecond
+    epoch_days          a whole JSON number, for a date
     anything else       a strptime format of Python (`tallystick.pipeline.time_formats` checks it)
 
 A timestamptz needs an offset, in the text or as a literal `Z` at the end of the format. A timestamp must not have one.
@@ -17,8 +18,15 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 
 from tallystick.pipeline import Column
-from tallystick.pipeline.time_formats import EPOCH_FACTORS
-from tallystick.tables.calendar import DAY_US, END_US, EPOCH_ORDINAL, FIRST_US
+from tallystick.pipeline.time_formats import EPOCH_DAYS, EPOCH_FACTORS
+from tallystick.tables.calendar import (
+    DAY_US,
+    END_DAY,
+    END_US,
+    EPOCH_ORDINAL,
+    FIRST_DAY,
+    FIRST_US,
+)
 
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _TIME = re.compile(
@@ -37,7 +45,7 @@ class NoInstantError(ValueError):
 
 def takes_numbers(column: Column) -> bool:
     """Return True if the column is read from a JSON number, False if from a string."""
-    return column.parse in EPOCH_FACTORS
+    return column.parse in EPOCH_FACTORS or column.parse == EPOCH_DAYS
 
 
 def parser(column: Column) -> Callable[[str], int]:
@@ -45,6 +53,8 @@ def parser(column: Column) -> Callable[[str], int]:
     rule = "iso8601" if column.parse is None else column.parse
     if rule in EPOCH_FACTORS:
         return lambda text: _epoch(text, rule, column.type)
+    if rule == EPOCH_DAYS:
+        return _epoch_days
     if rule == "iso8601":
         return (
             _iso_date
@@ -76,6 +86,22 @@ def _epoch(text: str, rule: str, kind: str) -> int:
     if micros != exact:
         raise NoInstantError("is finer than a microsecond", "inexact")
     return _as_kind(_in_range(micros), kind)
+
+
+def _epoch_days(text: str) -> int:
+    try:
+        number = Decimal(text)
+    except InvalidOperation as error:
+        raise NoInstantError("lies outside the years 1 to 9999", "range") from error
+    if not number:
+        return 0
+    if number.adjusted() > 9:
+        raise NoInstantError("lies outside the years 1 to 9999", "range")
+    if number != (days := int(number)):
+        raise NoInstantError("has a time of day, which a date cannot hold", "inexact")
+    if not FIRST_DAY <= days < END_DAY:
+        raise NoInstantError("lies outside the years 1 to 9999", "range")
+    return days
 
 
 def _iso_date(text: str) -> int:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from tallystick.engine.decode.halves import ELEMENTS_MAX, check_slots
 from tallystick.engine.decode.json.layout import (
     ELEMENTS,
     ENTRIES,
@@ -37,6 +38,7 @@ from tallystick.engine.decode.json.scan import (
 )
 
 PROVEN, UNPROVEN, FULL = range(3)
+SLOT_BYTES = 13
 # What the state machine does next: read a value, end one, begin an element or entry, or begin the first one.
 _VALUE, _AFTER, _ITEM, _OPENED = range(4)
 
@@ -77,8 +79,19 @@ class Found:
         return values[begin : begin + self.slots(self._layout.nodes[node].scope)]
 
 
-def locate(layout: Layout, values: pa.BinaryArray, needs_exact: Array, *, bytes_max: int) -> Found:
-    """Find the values of all nodes in a batch of records; mark the records that are not proven in `needs_exact`."""
+def locate(
+    layout: Layout,
+    values: pa.BinaryArray,
+    needs_exact: Array,
+    *,
+    bytes_max: int,
+    prefix: int = 0,
+) -> Found:
+    """Find the values of all nodes in a batch of records; mark the records that are not proven in `needs_exact`.
+
+    `prefix`: the bytes of each value before its JSON text; a text longer than `bytes_max` is not proven. Raises
+    ManySlotsError if the records of the batch have too many elements together.
+    """
     text, offsets = _buffers(values)
     rows = len(values)
     capacity = np.full(layout.scopes, max(rows, 16), np.int64)
@@ -86,7 +99,7 @@ def locate(layout: Layout, values: pa.BinaryArray, needs_exact: Array, *, bytes_
     found.used[0] = rows
     row = 0
     while True:
-        row = find_values(text, offsets, row, bytes_max, layout.arrays, found, needs_exact)
+        row = find_values(text, offsets, row, prefix, bytes_max, layout.arrays, found, needs_exact)
         if row >= rows:
             return Found(layout, text, found)
         found = _grown(layout, found)
@@ -112,7 +125,9 @@ def _empty(layout: Layout, capacity: Array) -> FoundArrays:
 
 def _grown(layout: Layout, found: FoundArrays) -> FoundArrays:
     """Return the same with room for four times as many slots in each scope that had no room."""
-    larger = _empty(layout, np.where(found.full, found.capacity * 4, found.capacity))
+    capacity = np.where(found.full, found.capacity * 4, found.capacity)
+    check_slots(int(capacity[layout.arrays.scopes].sum()) * SLOT_BYTES, int(found.used[0]))
+    larger = _empty(layout, capacity)
     larger.used[:] = found.used
     for node in layout.nodes:
         old, new = int(found.base[node.number]), int(larger.base[node.number])
@@ -195,6 +210,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
     text: Array,
     offsets: Array,
     first_row: Int,
+    prefix: Int,
     bytes_max: Int,
     layout: LayoutArrays,
     found: FoundArrays,
@@ -230,14 +246,14 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
     for row in range(first_row, offsets.size - 1):
         if needs_exact[row]:
             continue
-        at, end = np.int64(offsets[row]), np.int64(offsets[row + 1])
+        at, end = np.int64(offsets[row]) + prefix, np.int64(offsets[row + 1])
         if end - at > bytes_max:
             needs_exact[row] = 1
             continue
         for scope in range(1, before.size):
             before[scope] = used[scope]
         outcome = UNPROVEN  # it remains so if the loop ends before the object does
-        depth = 0
+        depth, elements = 0, 0
         at = blank(text, at, end)
         node, slot, begin = np.int64(0), np.int64(row), np.int64(at)
         state = _VALUE
@@ -358,6 +374,9 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                         else:
                             holder = np.int64(rest[outer])
                     if holder >= 0:
+                        elements += 1
+                        if elements > ELEMENTS_MAX:
+                            break
                         within = slot
                         scope = inner[holder]
                         slot = used[scope]
@@ -373,6 +392,9 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                         sizes[place] = last - first
                         node = np.int64(target[holder])
                 elif mode == ELEMENTS:
+                    elements += 1
+                    if elements > ELEMENTS_MAX:
+                        break
                     within = slot
                     scope = inner[outer]
                     slot = used[scope]

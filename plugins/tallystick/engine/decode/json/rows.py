@@ -8,6 +8,7 @@ would have to check each row.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,44 @@ import pyarrow as pa
 
 from tallystick.engine.conform import conformed
 from tallystick.engine.decode.decoder import Decoded, Decoder, Reason, schema_of
-from tallystick.engine.decode.json.arrays import column_array, plain, require_values, rest_texts
+from tallystick.engine.decode.groups import FramedDecoder
+from tallystick.engine.decode.halves import in_halves
+from tallystick.engine.decode.json.arrays import column_array, require_values, rest_texts
 from tallystick.engine.decode.json.exact import ExactRow
 from tallystick.engine.decode.json.layout import Layout
+from tallystick.engine.decode.json.leaves import plain
 from tallystick.engine.decode.json.locate import locate
 from tallystick.engine.decode.json.parsed import VALUE_BYTES_MAX, MismatchError
 from tallystick.engine.decode.json.scan import Array
+from tallystick.format.registries import PlannedRegistry
+from tallystick.format.schemas import FrozenSchema
 from tallystick.pipeline import Format, Json
 
 TOMBSTONE = ("tombstone", "the value is null")
 
 
-def json_decoder(declared: Format) -> Decoder:
-    """Return the decoder of a `json` format; raises InvalidPipeline for options that it does not have."""
-    return JsonDecoder(Json.of(declared))
+def json_decoder(declared: Format, registries: Sequence[PlannedRegistry] = ()) -> Decoder:
+    """Return the decoder of a `json` format; raises InvalidPipeline for options that it does not have.
+
+    `registries` have the schemas of a format with a registry.
+    """
+    json = Json.of(declared)
+    if json.registry is None:
+        return JsonDecoder(json)
+    schemas = PlannedRegistry.schemas_of(registries, json.registry)
+    content = JsonContent(json)
+    return FramedDecoder(declared, schemas, lambda s: json_misfit(s) or content)
+
+
+def json_misfit(schema: FrozenSchema) -> Reason | None:
+    """Return why the values of a registered schema cannot be JSON texts; None if it is a JSON Schema.
+
+    What the schema requires of the values is not checked: the columns of the format decide.
+    """
+    if schema.kind == "JSON":
+        return None
+    detail = f"expected a JSON Schema, found {schema.kind} as schema {schema.id}"
+    return Reason(kind="schema", detail=detail)
 
 
 class JsonDecoder:
@@ -47,12 +72,18 @@ class JsonDecoder:
         """Decode the values of a batch of records; the other columns are not read."""
         return self.decode_values(batch.column("value"))
 
-    def decode_values(self, values: pa.BinaryArray) -> Decoded:
-        """Decode one value per record (null: a tombstone) into rows and dead letters; invalid values raise no error."""
+    def decode_values(self, values: pa.BinaryArray, *, prefix: int = 0) -> Decoded:
+        """Decode one value per record (null: a tombstone) into rows and dead letters; invalid values raise no error.
+
+        `prefix`: the bytes of each value before its JSON text.
+        """
+        return in_halves(values, lambda part: self._decode_batch(part, prefix))
+
+    def _decode_batch(self, values: pa.BinaryArray, prefix: int) -> Decoded:
         rows = len(values)
         null = np.asarray(values.is_null()) if values.null_count else np.zeros(rows, np.bool_)
         needs_exact = null.astype(np.uint8)
-        found = locate(self._layout, values, needs_exact, bytes_max=VALUE_BYTES_MAX)
+        found = locate(self._layout, values, needs_exact, bytes_max=VALUE_BYTES_MAX, prefix=prefix)
         arrays = {}
         for place in self._layout.places:
             require_values(place, found, needs_exact)
@@ -64,10 +95,15 @@ class JsonDecoder:
             return Decoded(
                 rows=proven, kept=np.arange(rows), dead=np.empty(0, np.int64), reasons=()
             )
-        return self._decode_exactly(values, proven, needs_exact.astype(np.bool_), null)
+        return self._decode_exactly(values, prefix, proven, needs_exact.astype(np.bool_), null)
 
     def _decode_exactly(
-        self, values: pa.BinaryArray, proven: pa.Table, needs_exact: Array, null: Array
+        self,
+        values: pa.BinaryArray,
+        prefix: int,
+        proven: pa.Table,
+        needs_exact: Array,
+        null: Array,
     ) -> Decoded:
         good = np.flatnonzero(~needs_exact)
         late: list[int] = []
@@ -76,9 +112,8 @@ class JsonDecoder:
         reasons: list[Reason] = []
         for position in np.flatnonzero(needs_exact).tolist():
             try:
-                late_rows.append(
-                    self._decode_one(None if null[position] else values[position].as_py())
-                )
+                value = None if null[position] else values[position].as_py()[prefix:]
+                late_rows.append(self._decode_one(value))
                 late.append(position)
             except MismatchError as mismatch:
                 dead.append(position)
@@ -107,3 +142,14 @@ class JsonDecoder:
             for cells, field in zip(zip(*rows, strict=True), self.schema, strict=True)
         ]
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+class JsonContent:
+    """A decoder of JSON texts that have other bytes before them."""
+
+    def __init__(self, decode: Json) -> None:
+        self._decoder = JsonDecoder(decode)
+
+    def decode(self, values: pa.BinaryArray, *, prefix: int) -> Decoded:
+        """Decode values without null; `prefix` is the number of bytes of each value before its content."""
+        return self._decoder.decode_values(values, prefix=prefix)

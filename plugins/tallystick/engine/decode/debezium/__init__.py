@@ -1,0 +1,1 @@
+"""Decodes change events of Debezium, in JSON and in Avro."""
