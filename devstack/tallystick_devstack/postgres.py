@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from stat import S_ISDIR
@@ -23,17 +24,23 @@ from tallystick_devstack.process import ChildProcess, base_environment, run_to_e
 
 SERVER_USER = "pgserver"
 ADMIN = "postgres"
-_SOCKET_NAME = ".s.PGSQL.5432"
+_PORT = 5432  # there is no port: the number is part of the socket's name
+_SOCKET_NAME = f".s.PGSQL.{_PORT}"
 _SOCKET_PATH_MAX = 100  # sun_path has 108 bytes, and the server adds ".lock"
 _INIT_S = 120.0
 _START_S = 120.0
 
 
 class Postgres:
-    """A PostgreSQL 18 server with its files in `state_dir`. It has no passwords: only its owner can use the socket."""
+    """A PostgreSQL 18 server with its files in `state_dir`. It has no passwords: only its owner can use the socket.
 
-    def __init__(self, state_dir: Path) -> None:
+    `settings` are added to the server's parameters, and replace those that it has by default.
+    """
+
+    def __init__(self, state_dir: Path, *, settings: Mapping[str, str] | None = None) -> None:
         self.state_dir = state_dir.resolve()
+        self._settings = dict(settings or {})
+        self.port = int(self._settings.get("port", _PORT))
         self.socket_dir = _socket_dir(self.state_dir)
         self.process: ChildProcess | None = None
         self._user = SERVER_USER if os.geteuid() == 0 else None
@@ -66,6 +73,7 @@ class Postgres:
                 *("-c", f"unix_socket_directories={self.socket_dir}"),
                 *("-c", "unix_socket_permissions=0700"),
                 *("-c", "jit=off"),
+                *(part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")),
             ],
             name="PostgreSQL",
             log_path=self.state_dir / "postgres.log",
@@ -99,7 +107,11 @@ class Postgres:
 
         try:
             connection = psycopg2.connect(
-                host=str(self.socket_dir), user=ADMIN, dbname="postgres", connect_timeout=10
+                host=str(self.socket_dir),
+                port=self.port,
+                user=ADMIN,
+                dbname="postgres",
+                connect_timeout=10,
             )
             try:
                 connection.autocommit = True
@@ -121,7 +133,11 @@ class Postgres:
 
         try:
             psycopg2.connect(
-                host=str(self.socket_dir), user=ADMIN, dbname="postgres", connect_timeout=5
+                host=str(self.socket_dir),
+                port=self.port,
+                user=ADMIN,
+                dbname="postgres",
+                connect_timeout=5,
             ).close()
         except psycopg2.OperationalError:
             return False

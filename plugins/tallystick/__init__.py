@@ -15,6 +15,7 @@ outputs        places outside the lake that get each committed row once
 tables         Iceberg metadata, staged for the swap; readers of tables
 pipeline       the declarations of a user
 kafka          boundaries, exact ranges as raw batches, an account of every offset
+registry       schema registries: schemas by their ids, with all that they refer to
 protocol       pure decisions: the grants of a plan, the effects of a commit, the next step of a publisher
 connections    settings of servers outside the lake
 format         the objects stored on S3

@@ -24,7 +24,6 @@ from decode_records import BenchRecords, batch, nested_and_flat
 from tallystick.engine.decode.decoder import decoder_of
 
 Line = dict[str, object]
-PACKAGES = ("polars-avro", "ptars", "chdb")
 
 
 def require_equal(records: BenchRecords) -> None:

@@ -85,7 +85,7 @@ def _file(records: BenchRecords, folder: Path) -> Path:
 
 def _pyarrow(records: BenchRecords, folder: Path) -> Read:
     content = _file(records, folder).read_bytes()
-    # pyarrow.json has no map, so it gets one as a struct with a field per key; the schema of the rest is given.
+    # pyarrow.json reads no map, so it reads all other columns.
     schema = pa.schema([f for f in arrow_schema(records.columns) if not pa.types.is_map(f.type)])
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     return lambda: pyarrow.json.read_json(io.BytesIO(content), parse_options=options).num_rows
@@ -96,14 +96,15 @@ _DUCKDB = {"long": "BIGINT", "int": "INTEGER", "string": "VARCHAR", "map": "MAP(
 
 def _duckdb_type(column: Column) -> str:
     if column.type == "struct":
-        return f"STRUCT({', '.join(f'{f.name} {_duckdb_type(f)}' for f in column.fields)})"
+        parts = ", ".join(f'"{part.name}" {_duckdb_type(part)}' for part in column.fields)
+        return f"STRUCT({parts})"
     if column.type == "list":
         return f"{_duckdb_type(column.fields[0])}[]"
     return _DUCKDB.get(column.type, column.type.upper())
 
 
 def _duckdb(records: BenchRecords, folder: Path) -> Read:
-    columns = ", ".join(f"{c.name}: '{_duckdb_type(c)}'" for c in records.columns)
+    columns = ", ".join(f"\"{c.name}\": '{_duckdb_type(c)}'" for c in records.columns)
     query = (
         f"select * from read_json('{_file(records, folder)}', format='nd', columns={{{columns}}})"
     )
@@ -116,9 +117,8 @@ def _duckdb(records: BenchRecords, folder: Path) -> Read:
 
 
 def _polars(records: BenchRecords, folder: Path) -> Read:
-    # polars has no map: without a schema it infers a struct of all keys, so only the other columns are read.
-    fields = [f for f in arrow_schema(records.columns) if not pa.types.is_map(f.type)]
-    schema = polars.from_arrow(pa.schema(fields).empty_table()).schema  # type: ignore[union-attr]
+    empty = pa.Table.from_pylist([], schema=arrow_schema(records.columns))
+    schema = polars.DataFrame(polars.from_arrow(empty)).schema
     path = _file(records, folder)
     return lambda: polars.read_ndjson(path, schema=schema).height
 
@@ -181,11 +181,9 @@ def _fastavro_arrow(records: BenchRecords, _: Path) -> Read:
 def _polars_avro(records: BenchRecords, _: Path) -> Read:
     import polars_avro
 
-    # It reads container files only, here one of all records; and no map, so labels are a list of structs.
+    # It reads container files only: here one of all records.
     out = io.BytesIO()
-    fields = [f for f in decode_records.AVRO["fields"] if f["name"] != "labels"]
-    schema = fastavro.parse_schema({**decode_records.AVRO, "fields": fields})
-    fastavro.writer(out, schema, records.rows)
+    fastavro.writer(out, fastavro.parse_schema(decode_records.AVRO), records.rows)
     content = out.getvalue()
     return lambda: int(polars_avro.read_avro(io.BytesIO(content)).height)
 

@@ -169,7 +169,7 @@ def event(chance: random.Random) -> Row:
         "user_id": chance.randrange(10**6),
         "session": f"{chance.getrandbits(80):020x}",
         "at": 1_700_000_000_000 + chance.randrange(10**9),
-        "page": f"/products/{chance.randrange(5_000)}/reviews",
+        "page": f"/products/{chance.randrange(5_000)}/reviews?from=recommended",
         "price": round(chance.random() * 100, 2),
         "quantity": chance.randrange(9),
     }

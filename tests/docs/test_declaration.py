@@ -12,14 +12,31 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tallystick import Column, Debezium, Format, Json, Pipeline, Raw, Table, Text, Topic
+from tallystick import (
+    Avro,
+    Column,
+    Csv,
+    Debezium,
+    Format,
+    Json,
+    Pipeline,
+    Protobuf,
+    Raw,
+    Table,
+    Text,
+    Topic,
+    Topics,
+)
 from tallystick.airflow import replay_dag
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.format.types import PRIMITIVES
 from tallystick.tables.schema import arrow_type
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "declaration.md").read_text()
-SUBJECTS = (Pipeline, Topic, Json, Debezium, Text, Raw, Format, Column, Table, replay_dag)
+SUBJECTS = (
+    *(Pipeline, Topic, Topics, Json, Avro, Protobuf, Csv, Debezium, Text, Raw, Format),
+    *(Column, Table, replay_dag),
+)
 
 
 def section(title: str, level: int = 2) -> str:
@@ -61,7 +78,7 @@ def _shown(default: Any) -> str:
     if isinstance(default, timedelta):
         return "timedelta(0)" if not default else f"timedelta(minutes={default.seconds // 60})"
     text = repr(default)
-    return text.replace("'", '"')
+    return text if '"' in text else text.replace("'", '"')
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.__name__)

@@ -160,7 +160,7 @@ def template_of(
         raise InvalidRequest(
             f"expected JSON objects with fields at the top level, found none in {found.records:,} records of "
             f"{origin or f'topic {topic}'}.{_wire_format(samples)}",
-            hint="use a topic of JSON objects; other formats need a decoder (docs/how-to/write-a-decoder.md).",
+            hint="use a topic of JSON objects; declare other formats by hand (docs/reference/declaration.md).",
         )
     source = f"topic {topic}" if origin is None else origin.name
     first, end = _dates(samples)
@@ -197,7 +197,12 @@ def _wire_format(samples: Sequence[Sample]) -> str:
         for value in sample.values()
         if (found := confluent_schema_id(value)) is not None
     }
-    return f" They have Confluent's wire format (schema {min(ids)})." if ids else ""
+    if not ids:
+        return ""
+    return (
+        f" They have Confluent's wire format (schema {min(ids)}): declare the topic with Avro, Protobuf or Json and "
+        "registry=... (docs/how-to/read-avro.md)."
+    )
 
 
 def _day_of(found: Guess, named: str | None) -> str:

@@ -83,7 +83,8 @@ class Column(StoredValue):
     `source` is the place of the value in the record (default: the column's name): a field, or a path into nested values,
     `device.os`, `items[0].sku`. A dot or bracket in a name is escaped with a backslash, `r"http\.method"`. In `fields`
     it begins at their struct.
-    `parse` is for dates and timestamps: `iso8601` (the default), `epoch_ms`, `epoch_s`, `epoch_us`, or a strptime format.
+    `parse` is for dates and timestamps: `iso8601` (the default), `epoch_ms`, `epoch_s`, `epoch_us`, or a strptime format;
+    for dates also `epoch_days`.
     A timestamptz without an offset is UTC only if the format ends in `Z`. For a string, `json` keeps a value of any kind
     as JSON text. A rule of a list, map or struct applies to all parts of it that it fits and that have none.
     Raises InvalidPipeline at once if no text could match the rule (`time_formats`).
@@ -168,8 +169,8 @@ class Column(StoredValue):
         if problem := rule_problem(self.parse, self.type):
             raise refuse(
                 f"column {self.name!r} of type {self.type}: the parse rule {self.parse!r} {problem}.",
-                "use iso8601, epoch_s, epoch_ms, epoch_us or a strptime format with a year; for a timestamptz also with "
-                "%z or a final Z.",
+                "use iso8601, epoch_s, epoch_ms, epoch_us, for a date epoch_days, or a strptime format with a year; for "
+                "a timestamptz also with %z or a final Z.",
             )
 
     @property

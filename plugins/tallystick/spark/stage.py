@@ -114,9 +114,19 @@ class Order:
         )
 
 
+# The last plan whose pipeline was parsed in this process: a worker runs many tasks of one plan, and parsing takes
+# milliseconds per topic.
+_parsed: list[tuple[Plan, Pipeline]] = []
+
+
 def pipeline_of(plan: Plan) -> Pipeline:
     """Return the pipeline as it is frozen in the plan."""
-    return pipeline_from_spec(plan.spec, where=f"{plan.key} spec")
+    for known, pipeline in _parsed:
+        if known.key == plan.key and known.spec == plan.spec:
+            return pipeline
+    found = pipeline_from_spec(plan.spec, where=f"{plan.key} spec")
+    _parsed[:] = [(plan, found)]
+    return found
 
 
 def stage_splits(session: SparkSession, order: Order, transform: Transform) -> list[TaskResult]:

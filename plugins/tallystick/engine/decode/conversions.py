@@ -25,7 +25,7 @@ from tallystick.engine.decode.json.scan import FALSE, FRACTION, NULL, PLAIN, TRU
 from tallystick.format.types import decimal_size, fixed_bytes
 from tallystick.pipeline import Column
 from tallystick.pipeline.columns import JSON_TEXT
-from tallystick.pipeline.time_formats import EPOCH_FACTORS
+from tallystick.pipeline.time_formats import EPOCH_DAYS, EPOCH_FACTORS
 from tallystick.tables.calendar import END_DAY, END_US, FIRST_DAY, FIRST_US
 from tallystick.tables.schema import arrow_type
 
@@ -221,6 +221,14 @@ class _Epochs(_Refusing):
         if factor is not None and self.column.type != "date":
             kept = values if values.type == pa.int64() else _as_long(values)
             return _scaled_up(self, kept, factor, reasons, "")
+        if self.column.parse == EPOCH_DAYS:
+            bad = _outside(values, FIRST_DAY, END_DAY - 1)
+            detail = "days lies outside the years 1 to 9999"
+            return (
+                self.refuse(values, bad, reasons, "range", detail)
+                .cast(pa.int32())
+                .cast(self.wanted)
+            )
         parse = instants.parser(self.column)
         return _each(self, values, lambda cell: parse(str(cell)), reasons)
 

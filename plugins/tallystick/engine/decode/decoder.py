@@ -63,6 +63,11 @@ class Reason:
             raise ValueError(
                 f"expected a lower-case name and a detail, found {self.kind!r} and {self.detail!r}"
             )
+        # A part of a value can have half of a surrogate pair, which no stored text has.
+        for name in ("detail", "field"):
+            text = getattr(self, name)
+            if text is not None and not text.isascii():
+                object.__setattr__(self, name, text.encode(errors="backslashreplace").decode())
 
     def __str__(self) -> str:
         place = f"field {self.field}: " if self.field is not None else ""

@@ -84,14 +84,23 @@ def _decoded(pipeline: Pipeline, run: DryRun, samples: Sequence[Sample]) -> Chec
             if (step := _step(pipeline, kind, run, samples)) is not None
         )
     )
-    if run.schema_ids:
+    with_registry = pipeline.registry_formats()
+    if run.schema_ids and not with_registry:
         ids = listed(number for number, _ in run.schema_ids.most_common(3))
         steps.insert(
             0,
             f"{run.schema_ids.total():,} values have Confluent's wire format (byte 0, then the id of a schema in the "
-            f"registry: {ids}): Avro, Protobuf or JSON with a schema. Json cannot read it: declare a Format whose "
-            "decoder is installed (docs/how-to/write-a-decoder.md).",
+            f"registry: {ids}): declare Avro, Protobuf or Json with registry=..., by the kind of these schemas "
+            "(docs/how-to/read-avro.md).",
         )
+    if with_registry and any(kind.startswith("schema_id") for kind, _ in ordered):
+        steps.insert(
+            0,
+            "name all subjects whose schemas the topic's records have: subjects=[...] of its format "
+            "(docs/how-to/follow-schemas.md).",
+        )
+    if with_registry and any(kind.startswith("magic") for kind, _ in ordered):
+        steps.insert(0, "values without a schema id need schema=... in place of registry=....")
     hint = " ".join(steps) or "check types, parse and source of the columns against the records."
     if not run.records:
         return failed(RECORDS, f"{text}: a run would have no row", hint, *lines)

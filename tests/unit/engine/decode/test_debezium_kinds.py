@@ -164,3 +164,39 @@ def test_a_required_column_of_the_event_is_no_requirement_of_other_records() -> 
         "message",
         "null",
     ]
+
+
+def test_each_reason_is_that_of_its_record() -> None:
+    good, gone = event("c", None, ROW), event("d", ROW, None)
+    values = [
+        b"x",
+        body({"ts_ms": 1}),
+        body(event("d", {"id": None}, None)),
+        body(gone),
+        body({"schema": 0, "payload": event("d", {"id": "7"}, None)}),
+        body({"schema": 0, "payload": gone | {"before": {"id": 8}}}),
+        body(good),
+        body({"schema": 0, "payload": {"ddl": ""}}),
+    ]
+    for order in (values, values[::-1]):
+        found = decode_events(Debezium(ROWS, ts=None), *order)
+        rows = dict(zip(found.kept.tolist(), found.rows.to_pylist(), strict=True))
+        dead = dict(zip(found.dead.tolist(), reasons(found), strict=True))
+        outcomes = {order[at]: rows.get(at) or dead[at].split(":")[0] for at in range(len(order))}
+        assert list(map(outcomes.get, values)) == [
+            "json",
+            "heartbeat",
+            "null",
+            ROW | {"op": "d"},
+            "type",
+            {"id": 8, "status": None, "op": "d"},
+            ROW | {"op": "c"},
+            "schema_change",
+        ]
+
+
+def test_columns_are_optional_in_the_column_of_the_row_before() -> None:
+    columns = [Column("id", "long"), Column("status", "string")]
+    value = body(event("u", {"id": 6}, ROW))
+    (row,) = decode_events(Debezium(columns, ts=None, before="was"), value).rows.to_pylist()
+    assert row == ROW | {"op": "u", "was": {"id": 6, "status": None}}

@@ -37,7 +37,7 @@ def external_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
     (info / "entry_points.txt").write_text(
         dedent("""
             [tallystick.decoders]
-            lines = company_formats:CsvDecoder
+            lines = company_formats:SemicolonsDecoder
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -72,11 +72,11 @@ def test_a_decoder_of_another_package_is_used_by_name(
     rows, letters = (_rows(store, by_table[table].key) for table in ("events", "dead_letters"))
     assert [(r["n"], r["kind"], r["_offset"]) for r in rows] == [(1, "a", 0), (2, "b", 3)]
     assert {(d["kind"], d["field"], d["detail"]) for d in letters} == {
-        ("csv", None, "expected 2 fields, found 1")
+        ("fields", None, "expected 2 fields, found 1")
     }
     assert [(d["value"], d["reason"]) for d in letters] == [
-        (b"x", "csv: expected 2 fields, found 1"),
-        (None, "csv: expected 2 fields, found 1"),
+        (b"x", "fields: expected 2 fields, found 1"),
+        (None, "fields: expected 2 fields, found 1"),
     ]
 
 
@@ -216,3 +216,9 @@ def test_a_decoder_that_violates_the_port_fails_the_task(
         decoder.decode(batch)
     assert f"decoder 'broken': {problem}" in caught.value.message
     assert "fix the decoder" in caught.value.hint
+
+
+def test_a_reason_is_a_text_that_can_be_stored() -> None:
+    reason = Reason(kind="json", field="a\udc00", detail="é\ud800")
+    assert (reason.field, reason.detail) == ("a\\udc00", "é\\ud800")
+    str(reason).encode()

@@ -63,7 +63,7 @@ class EventContent:
             state = self._with_deleted(state, deleted, taken, prefix, reasons)
         self._refuse_operations(rows, ops, state, reasons)
         state = _without(state, ops == _TRUNCATE)
-        arrays = [*state.flatten(), *self._beyond_rows(rows, ops, reasons)]
+        arrays = [*state.flatten(), *self._beyond_rows(rows, reasons)]
         return self._kept(found, arrays, ops, reasons)
 
     def _with_deleted(
@@ -100,7 +100,7 @@ class EventContent:
                     row, Reason(kind="state", field=self._columns.place_of(name), detail=detail)
                 )
 
-    def _beyond_rows(self, rows: pa.Table, ops: Array, reasons: Reasons) -> list[pa.Array]:
+    def _beyond_rows(self, rows: pa.Table, reasons: Reasons) -> list[pa.Array]:
         """Return the columns of the event, one value per row of `rows`; rows that are refused get a reason."""
         columns = self._columns
         out = [_chunk(rows, OP)]
@@ -113,8 +113,7 @@ class EventContent:
                 column, _chunk(rows, event_name(number)), place, reasons, of_row=False
             )
             if column.required and found.null_count:
-                absent = np.asarray(found.is_null()) & (ops != _NONE)
-                for row in np.flatnonzero(absent).tolist():
+                for row in np.flatnonzero(np.asarray(found.is_null())).tolist():
                     reasons.setdefault(
                         row, Reason(kind="null", detail="required, and null or absent", field=place)
                     )

@@ -21,8 +21,8 @@ from tallystick.engine.decode.json.scan import Array
 from tallystick.format.types import decimal_size, fixed_bytes
 from tallystick.pipeline import Column
 from tallystick.pipeline.columns import JSON_TEXT
-from tallystick.pipeline.time_formats import EPOCH_FACTORS
-from tallystick.tables.calendar import END_US, FIRST_US
+from tallystick.pipeline.time_formats import EPOCH_DAYS, EPOCH_FACTORS
+from tallystick.tables.calendar import END_DAY, END_US, FIRST_DAY, FIRST_US
 from tallystick.tables.schema import arrow_type
 
 _FLOAT_NORMAL_MIN = float(np.finfo(np.float32).smallest_normal)
@@ -90,6 +90,8 @@ def _time_reader(column: Column) -> Callable[[FoundField], pa.Array]:
     if column.parse in EPOCH_FACTORS and kind != "date":
         scale = len(str(EPOCH_FACTORS[column.parse])) - 1
         return lambda found: _scaled(found, kind, scale, FIRST_US, END_US - 1)
+    if column.parse == EPOCH_DAYS:
+        return lambda found: _scaled(found, kind, 0, FIRST_DAY, END_DAY - 1)
     if column.parse in (None, "iso8601"):
         return _dates if kind == "date" else lambda found: _times(found, kind)
     if instants.takes_numbers(column):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 # The wire types of the encoding (protobuf.dev/programming-guides/encoding).
-VARINT, I64, LEN, GROUP, END_GROUP, I32 = range(6)
+VARINT, FIXED64, LEN, GROUP, END_GROUP, FIXED32 = range(6)
 # What is stored of a value: its 64 bits, a conversion of them, or where its bytes are. A message has only its fields.
 BITS, INT32, UINT32, SINT32, SINT64, BOOL, CLOSED_ENUM, SPAN, MESSAGE = range(9)
 # The array that a node becomes. An ENTRY is one of a map. A CHOICE is the number of the member that a oneof has,
@@ -16,13 +16,13 @@ NUMBER, BOOLEAN, TEXT, BINARY, ENUM, STRUCT, TIMESTAMP, WRAPPER, LIST, MAP, ENTR
 
 _NESTED_TYPE = pa.null()
 _KINDS: tuple[tuple[int, int, int, pa.DataType], ...] = (
-    (I64, BITS, NUMBER, pa.float64()),  # TYPE_DOUBLE = 1 of FieldDescriptorProto.Type
-    (I32, UINT32, NUMBER, pa.float32()),
+    (FIXED64, BITS, NUMBER, pa.float64()),  # TYPE_DOUBLE = 1 of FieldDescriptorProto.Type
+    (FIXED32, UINT32, NUMBER, pa.float32()),
     (VARINT, BITS, NUMBER, pa.int64()),
     (VARINT, BITS, NUMBER, pa.uint64()),
     (VARINT, INT32, NUMBER, pa.int32()),
-    (I64, BITS, NUMBER, pa.uint64()),  # TYPE_FIXED64
-    (I32, UINT32, NUMBER, pa.uint32()),
+    (FIXED64, BITS, NUMBER, pa.uint64()),  # TYPE_FIXED64
+    (FIXED32, UINT32, NUMBER, pa.uint32()),
     (VARINT, BOOL, BOOLEAN, pa.bool_()),
     (LEN, SPAN, TEXT, pa.string()),
     (GROUP, MESSAGE, STRUCT, _NESTED_TYPE),
@@ -30,8 +30,8 @@ _KINDS: tuple[tuple[int, int, int, pa.DataType], ...] = (
     (LEN, SPAN, BINARY, pa.binary()),
     (VARINT, UINT32, NUMBER, pa.uint32()),
     (VARINT, INT32, ENUM, pa.string()),
-    (I32, INT32, NUMBER, pa.int32()),  # TYPE_SFIXED32
-    (I64, BITS, NUMBER, pa.int64()),
+    (FIXED32, INT32, NUMBER, pa.int32()),  # TYPE_SFIXED32
+    (FIXED64, BITS, NUMBER, pa.int64()),
     (VARINT, SINT32, NUMBER, pa.int32()),
     (VARINT, SINT64, NUMBER, pa.int64()),
 )

@@ -19,9 +19,9 @@ from tallystick.engine.decode.protobuf.kinds import (
     BOOL,
     CLOSED_ENUM,
     END_GROUP,
+    FIXED32,
+    FIXED64,
     GROUP,
-    I32,
-    I64,
     INT32,
     LEN,
     MESSAGE,
@@ -202,7 +202,7 @@ def parse_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
                         fault, found = BAD_TAG, np.int64(-1)
                         break
                 number, wire = tag >> 3, tag & 7
-                if number == 0 or wire > I32 or (wire == END_GROUP and group != number):
+                if number == 0 or wire > FIXED32 or (wire == END_GROUP and group != number):
                     fault, found = BAD_TAG, tag
                     break
                 closes = wire == END_GROUP
@@ -245,7 +245,7 @@ def parse_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
                     value |= at << 32
                     at += value & _SIZE_MAX
             elif wire != GROUP:
-                size = 8 if wire == I64 else 4
+                size = 8 if wire == FIXED64 else 4
                 if size > end - at:
                     fault, found, left = TRUNCATED, np.int64(size), end - at
                     break
@@ -271,7 +271,7 @@ def parse_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
                                     fault = TRUNCATED if at == -1 else LONG_NUMBER
                                     break
                         else:
-                            size = 8 if width == I64 else 4
+                            size = 8 if width == FIXED64 else 4
                             if size > stop - at:
                                 fault, found, left = TRUNCATED, np.int64(size), end - at
                                 break

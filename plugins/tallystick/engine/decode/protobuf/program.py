@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tallystick.engine.decode.protobuf.kinds import CLOSED_ENUM, I32, I64, LIST, MAP, VARINT
+from tallystick.engine.decode.protobuf.kinds import CLOSED_ENUM, FIXED32, FIXED64, LIST, MAP, VARINT
 from tallystick.engine.decode.protobuf.tree import MessageNode, MessageTree
 
 Array = npt.NDArray[Any]
@@ -98,4 +98,4 @@ def _of_nodes(tree: MessageTree, values: list[int], *, other: int = -1) -> Array
 
 
 def _is_packed(node: MessageNode) -> bool:
-    return node.form == LIST and node.wire in (VARINT, I64, I32)
+    return node.form == LIST and node.wire in (VARINT, FIXED64, FIXED32)
