@@ -192,6 +192,54 @@ def test_a_registry_with_other_bytes_for_an_id_stops_the_plan(broker: TestBroker
         lake.assert_refused(SchemaIdConflict, "schema id 1", run=again)
 
 
+@pytest.mark.parametrize("moment", ["after an empty interval", "before the first", "far away"])
+def test_other_bytes_for_an_id_are_noticed_at_any_distance(broker: TestBroker, moment: str) -> None:
+    topic = broker.topic()
+    lake = lake_of(broker, topic)
+    one, other = record(("a", "long"), ("b", "long")), record(("b", "long"), ("a", "long"))
+    register(lake, topic, one)
+    produce(broker, topic, 0.5, framed(1, encoded(one, {"a": 0, "b": 0})))
+    produce(broker, topic, 3.5, framed(1, encoded(one, {"a": 1, "b": 2})))
+    produce(broker, topic, 40.5, framed(1, encoded(one, {"a": 3, "b": 4})))
+    lake.run(days(3, 4))
+    lake.run(days(4, 5))
+    lake.registry.found.clear()
+    register(lake, topic, other)
+    first, last = {
+        "after an empty interval": (5, 41),
+        "before the first": (0, 1),
+        "far away": (40, 41),
+    }[moment]
+    lake.assert_refused(SchemaIdConflict, "schema id 1", run=lambda: lake.run(days(first, last)))
+
+
+def test_a_table_stays_as_wide_as_it_is_if_the_wider_version_is_gone(broker: TestBroker) -> None:
+    lake, topic = moved(broker)
+    before = types(lake)
+    lake.registry.found[f"{topic}-value"].pop()
+    produce(broker, topic, 2.5, framed(1, encoded(FIRST, ROW_1)))
+    lake.run(days(2, 3))
+    assert types(lake) == before | {"device": "struct<os: string, version: optional int>"}
+    assert rows(lake)[-1] == OLD_ROW
+    lake.assert_verified()
+
+
+def test_a_schema_that_does_not_fit_the_table_in_the_lake_has_dead_letters(
+    broker: TestBroker,
+) -> None:
+    topic = broker.topic()
+    lake = lake_of(broker, topic)
+    register(lake, topic, FIRST)
+    produce(broker, topic, 0.5, framed(1, encoded(FIRST, ROW_1)))
+    lake.run(days(0, 1))
+    lake.registry.found.clear()
+    lake.registry.register(f"{topic}-value", json.dumps(INCOMPATIBLE), schema_id=9)
+    produce(broker, topic, 1.5, framed(9, encoded(INCOMPATIBLE, {"n": "1", "text": ""})))
+    lake.run(days(1, 2))
+    assert [letter["kind"] for letter in lake.rows(DEAD_LETTERS).values()] == ["schema"]
+    assert types(lake)["n"] == "int"
+
+
 def test_an_id_that_the_registry_lost_is_a_dead_letter_until_it_is_back(broker: TestBroker) -> None:
     lake, topic = moved(broker)
     first = lake.registry.found[f"{topic}-value"].pop(0)

@@ -60,7 +60,7 @@ def test_references_of_avro_are_resolved_with_what_they_need_first(registry: Tes
     registry.register(order, ORDER, references=[of_money])
     schema_id = registry.register(priced, PRICED, references=[of_order, of_money])
     assert registry.client().versions(priced)[0].references == (of_order, of_money)
-    (frozen,) = resolved(registry.client(), [priced])
+    (frozen,) = resolved(registry.client(), [priced]).schemas
     assert (frozen.id, frozen.subject, frozen.version) == (schema_id, priced, 1)
     assert (frozen.kind, frozen.text) == ("AVRO", PRICED)
     assert [(one.name, one.text) for one in frozen.references] == [
@@ -78,7 +78,7 @@ def test_imports_of_protobuf_are_resolved(registry: TestRegistry) -> None:
         kind="PROTOBUF",
         references=[SchemaReference(name="common.proto", subject=common, version=1)],
     )
-    (frozen,) = resolved(registry.client(), [order])
+    (frozen,) = resolved(registry.client(), [order]).schemas
     assert (frozen.kind, frozen.text) == ("PROTOBUF", ORDER_PROTO)
     assert [(one.name, one.text) for one in frozen.references] == [("common.proto", COMMON_PROTO)]
 
@@ -87,10 +87,10 @@ def test_a_deleted_version_is_still_read_and_keeps_its_id(registry: TestRegistry
     subject = registry.subject()
     wider = record("Money", ("cents", ["null", "long"]), default=True)
     ids = [registry.register(subject, text) for text in (record("Money"), wider)]
-    before = resolved(registry.client(), [subject])
+    before = resolved(registry.client(), [subject]).schemas
     registry.delete(subject, 1)
     assert [one.id for one in registry.client().versions(subject)] == ids
-    after = resolved(registry.client(), [subject])
+    after = resolved(registry.client(), [subject]).schemas
     assert after == before
     assert [one.text for one in after] == [record("Money"), wider]
     check_same(before, after)
@@ -100,9 +100,10 @@ def test_a_schema_of_several_subjects_has_one_id_and_is_kept_once(registry: Test
     first, second = registry.subject(), registry.subject()
     text = record("Both", ("n", "int"))
     ids = {registry.register(subject, text) for subject in (second, first)}
-    (frozen,) = resolved(registry.client(), [second, first])
+    (frozen,) = resolved(registry.client(), [second, first]).schemas
     assert {frozen.id} == ids
     assert frozen.subject == min(first, second)
+    assert resolved(registry.client(), [second, first]).ids == {first: ids, second: ids}
 
 
 def test_what_does_not_exist_is_not_found(registry: TestRegistry) -> None:

@@ -114,18 +114,18 @@ class Order:
         )
 
 
-# The last plan whose pipeline was parsed in this process: a worker runs many tasks of one plan, and parsing takes
-# milliseconds per topic.
+# A worker runs many tasks of few plans, and parsing takes milliseconds per topic, which is seconds for many topics.
+_PARSED_MAX = 16
 _parsed: list[tuple[Plan, Pipeline]] = []
 
 
 def pipeline_of(plan: Plan) -> Pipeline:
-    """Return the pipeline as it is frozen in the plan."""
+    """Return the pipeline as it is frozen in the plan; the last ones are kept in this process."""
     for known, pipeline in _parsed:
         if known.key == plan.key and known.spec == plan.spec:
             return pipeline
     found = pipeline_from_spec(plan.spec, where=f"{plan.key} spec")
-    _parsed[:] = [(plan, found)]
+    _parsed[:] = [(plan, found), *_parsed][:_PARSED_MAX]
     return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tallystick.errors import SettingsError
-from tallystick_devstack.postgres import Postgres
+from tallystick_devstack.postgres import ADMIN, Postgres
 from tallystick_devstack.process import free_port
 from tallystick_devstack.s3 import S3Server
 
@@ -71,6 +71,27 @@ def test_postgres_keeps_its_rows_over_a_stop_and_a_kill(tmp_path: Path, folder: 
         assert not server.alive
         server.start()
         assert rows(server) == [(0,), (1,), (2,)]
+    finally:
+        server.stop()
+
+
+def test_postgres_has_the_settings_that_are_added_also_another_port(tmp_path: Path) -> None:
+    settings = {"wal_level": "logical", "port": "54321", "jit": "on"}
+    server = Postgres(tmp_path / "pg", settings=settings)
+    server.start()
+    try:
+        server.create_database("shop")
+        connection = psycopg2.connect(
+            host=str(server.socket_dir), port=server.port, user=ADMIN, dbname="shop"
+        )
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(
+                    "select name, setting from pg_settings where name = any(%s)", (list(settings),)
+                )
+                assert dict(cursor.fetchall()) == settings
+        finally:
+            connection.close()
     finally:
         server.stop()
 

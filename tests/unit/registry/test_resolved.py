@@ -202,7 +202,7 @@ def test_one_text_under_many_names_is_refused_before_it_is_repeated(
 
 def test_an_id_of_several_versions_is_kept_once_and_must_mean_the_same() -> None:
     same = [schema(name, id=7, text="t") for name in ("b", "a")]
-    (kept,) = resolved(Registered(*same), ["b", "a"])
+    (kept,) = resolved(Registered(*same), ["b", "a"]).schemas
     assert (kept.id, kept.subject) == (7, "a")
     differing = [same[0], replace(same[1], text="u")]
     with pytest.raises(SchemaIdConflict, match=r"schema id 7: expected version 1 of a .* 1 of b"):
@@ -239,19 +239,19 @@ def test_what_a_reference_names_must_exist() -> None:
 
 
 def test_an_id_must_mean_what_it_meant_before() -> None:
-    before = resolved(Registered(schema("a", "b", id=1), schema("b", id=2)), ["a", "b"])
+    before = resolved(Registered(schema("a", "b", id=1), schema("b", id=2)), ["a", "b"]).schemas
     check_same(before, before)
     check_same(before, before[:1])
     check_same(before[:1], before)
     check_same([], before)
-    again = resolved(Registered(schema("c", id=2, text="text of b", version=5)), ["c"])
+    again = resolved(Registered(schema("c", id=2, text="text of b", version=5)), ["c"]).schemas
     check_same(before, again)
     for changed in (
         Registered(schema("a", "b", id=1, text="new"), schema("b", id=2)),
         Registered(schema("a", "b", id=1), schema("b", id=2, text="new")),
         Registered(schema("a", id=1)),
     ):
-        now = resolved(changed, ["a"])
+        now = resolved(changed, ["a"]).schemas
         with pytest.raises(
             SchemaIdConflict, match="schema id 1: expected version 1 of a"
         ) as caught:

@@ -1,11 +1,11 @@
 """The interface of a decoder: batches of records in; typed rows out, with a reason for each record that has no row.
 
-A decoder is found by the name of its format. JSON, text and raw bytes are built in. A package registers another decoder
-as an entry point of the group `tallystick.decoders`, whose value is a DecoderFactory, on every machine that runs Spark
-tasks:
+A decoder is found by the name of its format. Those of tallystick's own formats are built in. A package registers another
+decoder as an entry point of the group `tallystick.decoders`, whose value is a DecoderFactory, on every machine that runs
+Spark tasks:
 
     [project.entry-points."tallystick.decoders"]
-    csv = "company_formats.csv:CsvDecoder"
+    semicolons = "company_formats.semicolons:LineDecoder"
 
 Importing this module loads no decoder: the driver decodes nothing, and JSON's kernels take half a second to load.
 """

@@ -371,22 +371,32 @@ class PlanAttempt:
     def _registries(
         self, replaced: Committed | None, interval: Interval
     ) -> tuple[PlannedRegistry, ...]:
-        """Return the schemas for a plan. Raises SchemaIdConflict if an id meant another schema in an earlier plan.
+        """Return the schemas for a plan. Raises SchemaIdConflict if an id meant another schema in another plan.
 
-        The earlier plans are the one that is replaced and that of the last committed interval before.
+        The other plans are the one that is replaced, and those of the nearest committed intervals with records, on both
+        sides: a plan has all schemas of its subjects, so that these are enough.
         """
-        previous = [
-            e.committed
-            for e in self.ledger.entries
-            if e.committed and e.interval.end <= interval.start
-        ]
-        earlier = {c.plan for c in (replaced, *previous[-1:]) if c is not None}
-        for key in sorted(earlier - self._schemas_compared):
+        nearest = self._nearest_with_records(self.ledger, interval)
+        if not nearest:
+            nearest = self._nearest_with_records(self.snapshot.whole_ledger(), interval)
+        others = {c.plan for c in (replaced, *nearest) if c is not None}
+        for key in sorted(others - self._schemas_compared):
             self._schemas_compared.add(key)
             if (plan := self.lake.plan(key)) is not None:
                 self.schemas.check_same(plan.registries)
         self.schemas.check_misfits(self.plan_request.pipeline)
         return self.schemas.registries()
+
+    @staticmethod
+    def _nearest_with_records(ledger: Ledger, interval: Interval) -> list[Committed]:
+        read = [
+            (e.interval, e.committed)
+            for e in ledger.entries
+            if e.committed and e.committed.totals.records + e.committed.totals.dead_letters
+        ]
+        before = [committed for at, committed in read if at.end <= interval.start]
+        after = [committed for at, committed in read if at.start >= interval.end]
+        return [*before[-1:], *after[:1]]
 
     def _planned_topic(
         self,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from tallystick.errors import InvalidPipeline
 from tallystick.format import keys
+from tallystick.format.columns import TableColumn
 from tallystick.format.root import Root
 from tallystick.operations.kafka_log import KafkaLog
 from tallystick.operations.schemas import OpenRegistry, PipelineSchemas
@@ -35,7 +36,7 @@ def resolved_pipeline(
         open_registry,
         may_lack={n for n in topics if n not in ledger and _by_pattern(pipeline, n)},
     )
-    columns = _columns(topics, schemas)
+    columns = _columns(topics, tables, schemas, root)
     missing = [n for n, topic in topics.items() if topic.follows and not columns.get(n)]
     for name in missing:
         if name in ledger or not _by_pattern(pipeline, name):
@@ -88,9 +89,12 @@ def _listed(
 
 
 def _columns(
-    topics: Mapping[str, Topic], schemas: PipelineSchemas
+    topics: Mapping[str, Topic],
+    tables: Sequence[Table],
+    schemas: PipelineSchemas,
+    root: Root | None,
 ) -> dict[str, tuple[Column, ...]]:
-    """Return the columns of the topics that follow their schemas."""
+    """Return the columns of the topics that follow their schemas: those of their tables in the lake, and new ones."""
     following = [topic for topic in topics.values() if topic.follows]
     if not following:
         return {}
@@ -101,8 +105,18 @@ def _columns(
     for topic in following:
         options = registry_options(topic.decode)
         assert options is not None
-        found[topic.name] = followed_columns(schemas.own(options, topic.name, "value"))
+        own = schemas.own(options, topic.name, "value")
+        found[topic.name] = followed_columns(own, _in_lake(topic, tables, root))
     return found
+
+
+def _in_lake(topic: Topic, tables: Sequence[Table], root: Root | None) -> tuple[TableColumn, ...]:
+    """Return the columns of the topic's values in the first table that follows it; none if the lake does not have it."""
+    known = root.tables if root else {}
+    names = [t.name for t in tables if t.follows and t.topic == topic.name and t.name in known]
+    beyond = {c.name.lower() for c in topic.declared_columns}
+    columns = known[names[0]].columns if names else ()
+    return tuple(c for c in columns if not c.name.startswith("_") and c.name.lower() not in beyond)
 
 
 def _closed(topic: Topic, columns: tuple[Column, ...]) -> Topic:

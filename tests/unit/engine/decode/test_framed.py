@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from support.dict_registry import DictRegistry
 from tallystick.engine.decode.decoder import Decoded, decoder_of
+from tallystick.engine.decode.protobuf.compile import compiled_descriptors
 from tallystick.format.registries import PlannedRegistry
 from tallystick.operations.schemas import PipelineSchemas
 from tallystick.pipeline import Avro, Column, Pipeline, Protobuf, Table, Topic
@@ -129,6 +132,7 @@ import "money.proto";
 message Other { string s = 2; }
 message Order { int64 n = 1; string s = 2; Money price = 3; message Line { int64 n = 1; } }
 """
+TIMES = 'import "google/protobuf/timestamp.proto"; import'
 MONEY = 'syntax = "proto3"; package shop; message Money { int64 cents = 1; }'
 
 
@@ -178,6 +182,31 @@ def test_protobuf_values_name_their_message_by_its_position() -> None:
         "schema",
         "truncated",
     ]
+
+
+def test_protobuf_schemas_can_be_registered_as_descriptors_in_base64() -> None:
+    """Confluent's serializer for Python registers them so, and Apicurio Registry returns them unchanged."""
+    files = {"money.proto": MONEY, "order.proto": PROTO.replace("import", TIMES, 1)}
+    compiled = FileDescriptorSet.FromString(compiled_descriptors(files, "order.proto")).file
+    texts = {f.name: base64.b64encode(f.SerializeToString()).decode() for f in compiled}
+    registry = DictRegistry()
+    registry.register("money", texts["money.proto"], kind="PROTOBUF")
+    registry.register(
+        "orders-value",
+        texts["order.proto"],
+        kind="PROTOBUF",
+        references=(SchemaReference(name="money.proto", subject="money", version=1),),
+    )
+    registry.register("orders-value", texts["order.proto"], kind="PROTOBUF")
+    columns = [Column("cents", "long", source="price.cents")]
+    decoded = decode(
+        registry,
+        Protobuf(columns, registry="default"),
+        framed(2, b"\x02\x02" + ORDER),
+        framed(3, b"\x02\x02" + ORDER),
+    )
+    assert decoded.rows.to_pylist() == [{"cents": 9}]
+    assert "schema 3 (orders-value version 2) is not valid" in str(decoded.reasons[0])
 
 
 def test_a_plan_has_the_schemas_of_keys_and_values_once() -> None:

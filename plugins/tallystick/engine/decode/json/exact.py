@@ -49,7 +49,7 @@ INT_BITS = {"int": 32, "long": 64}
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _TIME_OF_DAY = re.compile(r"(\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?", re.ASCII)
-_AN = re.compile(r"[aeiou]")
+_AN = re.compile(r"[aeio]")
 
 
 class ExactRow:

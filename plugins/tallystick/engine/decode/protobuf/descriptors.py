@@ -5,7 +5,10 @@ The runtime resolves names, editions and their features; it decodes no record.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import base64
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import InvalidPipeline, listed
@@ -127,3 +130,65 @@ def message_at(descriptors: bytes, indexes: Sequence[int]) -> str | None:
         names.append(messages[index].name)
         messages = messages[index].nested_type
     return ".".join(names)
+
+
+def file_descriptor(text: str) -> FileDescriptorProto | None:
+    """Return the FileDescriptorProto that a text is in base64; None for any other text, such as that of a .proto file.
+
+    Confluent's serializer for Python registers schemas in this form. Some registries return them unchanged.
+    """
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+
+    try:
+        found = FileDescriptorProto.FromString(base64.b64decode(text.strip(), validate=True))
+    except (ValueError, DecodeError):
+        return None
+    return found if found.name and (found.message_type or found.enum_type) else None
+
+
+def descriptor_set(root: FileDescriptorProto, others: Mapping[str, FileDescriptorProto]) -> bytes:
+    """Return the serialized FileDescriptorSet of `root`, the last one, and of all files that it imports.
+
+    `others`: the files by the path that imports name; those of google/protobuf are known. Raises InvalidPipeline if one
+    is missing.
+    """
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    files: dict[str, FileDescriptorProto] = {}
+
+    def add(file: FileDescriptorProto, path: str) -> None:
+        if path in files:
+            return
+        files[path] = file
+        for name in file.dependency:
+            add(others[name] if name in others else _known_file(name), name)
+
+    add(root, root.name)
+    del files[root.name]
+    ordered = [*files.values(), root]
+    for path, file in files.items():
+        file.name = path
+    content: bytes = FileDescriptorSet(file=ordered).SerializeToString()
+    return content
+
+
+def _known_file(path: str) -> FileDescriptorProto:
+    """Return a file of google/protobuf, which is part of the runtime."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.descriptor_pool import Default
+
+    name = path.removeprefix("google/protobuf/").removesuffix(".proto")
+    if f"google/protobuf/{name}.proto" == path and name.isidentifier():
+        with suppress(ImportError):
+            importlib.import_module(f"google.protobuf.{name}_pb2")
+    try:
+        known = Default().FindFileByName(path)
+    except KeyError as error:
+        raise InvalidPipeline(
+            f"descriptors: expected the file {path!r}, which another one imports, found none.",
+            hint="register it as a reference of the schema.",
+        ) from error
+    found = FileDescriptorProto()
+    known.CopyToProto(found)
+    return found

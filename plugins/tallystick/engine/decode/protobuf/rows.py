@@ -10,6 +10,7 @@ import base64
 import logging
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,12 @@ from tallystick.engine.decode.groups import (
 from tallystick.engine.decode.halves import in_halves
 from tallystick.engine.decode.json.scan import Array
 from tallystick.engine.decode.protobuf.compile import check_protoc, compiled_descriptors
-from tallystick.engine.decode.protobuf.descriptors import message_at
+from tallystick.engine.decode.protobuf.descriptors import (
+    descriptor_set,
+    file_descriptor,
+    message_at,
+    message_type,
+)
 from tallystick.engine.decode.protobuf.reader import ProtobufReader
 from tallystick.engine.decode.source import wanted
 from tallystick.errors import InvalidPipeline
@@ -79,7 +85,12 @@ def compiled_schema(schema: FrozenSchema) -> str:
     check_protoc()
     protos = {reference.name: reference.text for reference in schema.references}
     try:
-        found = compiled_descriptors({**protos, ROOT_FILE: schema.text}, ROOT_FILE)
+        if (root := file_descriptor(schema.text)) is not None:
+            others = {name: file_of(name, text) for name, text in protos.items()}
+            found = descriptor_set(root, others)
+            message_type(found, message_at(found, (0,)) or "")  # raises if the files do not fit
+        else:
+            found = compiled_descriptors({**protos, ROOT_FILE: schema.text}, ROOT_FILE)
     except InvalidPipeline as error:
         # One invalid version does not stop the others: its records are dead letters.
         log.warning(
@@ -87,6 +98,17 @@ def compiled_schema(schema: FrozenSchema) -> str:
         )
         return ""
     return base64.b64encode(found).decode()
+
+
+def file_of(name: str, text: str) -> Any:
+    """Return the descriptor of a file that a compiled schema imports; raises InvalidPipeline if it is not compiled."""
+    found = file_descriptor(text)
+    if found is None:
+        raise InvalidPipeline(
+            f"descriptors: expected the file {name!r} in base64, as the schema that imports it, found text.",
+            hint="register both in the same form.",
+        )
+    return found
 
 
 def protobuf_content(columns: Sequence[Column], schema: FrozenSchema) -> ContentDecoder | Reason:
