@@ -223,7 +223,7 @@ def _repeated(values: pa.Array, wanted: pa.DataType, place: str) -> pa.Array:
         if repeated_keys(children.field(0), np.diff(offsets)).size:
             raise mismatch(f"{place}: expected each key of a map once, found a key twice")
     else:
-        inner = values.flatten()
+        inner = elements_of(values)
         at, field = f"{place}, its elements", wanted.value_field
         if not field.nullable and inner.null_count:
             raise _nulls(f"{at}, which are required", inner.null_count)
@@ -234,6 +234,16 @@ def _repeated(values: pa.Array, wanted: pa.DataType, place: str) -> pa.Array:
     return pa.Array.from_buffers(
         wanted, len(values), [bitmap, pa.py_buffer(offsets)], children=[children]
     )
+
+
+def elements_of(values: pa.ListArray) -> pa.Array:
+    """Return the elements of lists, one after another; null lists have none."""
+    offsets = np.asarray(values.offsets)
+    begin, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    if values.null_count and np.diff(offsets)[np.asarray(values.is_null())].any():
+        return values.flatten()
+    # Not flatten(), which raises if there are only nulls and a uuid is in a struct.
+    return values.values.slice(begin, count)
 
 
 def entries_of(values: pa.MapArray) -> pa.StructArray:

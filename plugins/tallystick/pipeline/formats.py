@@ -200,7 +200,22 @@ class Csv:
         }
         if self.fields is not None:
             options["fields"] = list(self.fields)
-        return Format(CSV, self.columns or columns, options)
+        found = tuple(self.columns or columns)
+        check_optional(found, self.tombstones)
+        self._check_fields(found)
+        return Format(CSV, found, options)
+
+    def _check_fields(self, columns: Sequence[Column]) -> None:
+        """Refuse a column that reads no declared field; raises InvalidPipeline."""
+        names = self.fields or [column.name for column in columns]
+        for column in columns:
+            if column.path not in [(name,) for name in names]:
+                raise refuse(
+                    f"format csv: column {column.name!r}: expected one of the fields {listed(names)}, found "
+                    f"{column.field!r}.",
+                    "name all fields in their order, fields=[...], and the column's field by its name or source. A field "
+                    "is one primitive value.",
+                )
 
     @classmethod
     def of(cls, declared: Format) -> Csv:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -65,7 +65,11 @@ class _SchemaFormat:
 
     def planned(self, columns: Sequence[Column]) -> Format:
         """Return the format in the form that a plan contains; `columns` are those if it declares none."""
-        return Format(self.NAME, self.columns or columns, self._options())
+        found = tuple(self.columns or columns)
+        if self.follows and self.tombstones == "keep":
+            found = tuple(replace(column, required=False) for column in found)
+        check_optional(found, self.tombstones)
+        return Format(self.NAME, found, self._options())
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"tombstones": self.tombstones}

@@ -66,7 +66,7 @@ GOOD = Found(
         DEAD_LETTERS: [row("a", 2, kind="magic", value=b"x")],
     },
     commits=[{"a": 1, "b": 1, DEAD_LETTERS: 1}, {"a": 1, "b": 0, "late": 1}],
-    version=4,
+    version=5,
 )
 
 
@@ -122,7 +122,7 @@ def tables(**changed: list[dict[str, Any]]) -> Callable[[Found], Found]:
             lambda found: replace(found, commits=[{"a": 1, DEAD_LETTERS: 1}, found.commits[1]]),
             "one commit",
         ),
-        (lambda found: replace(found, version=5), "one commit"),
+        (lambda found: replace(found, version=6), "one commit"),
     ],
 )
 def test_the_check_names_the_damage(

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallystick.engine.conform import entries_of, repeated_keys, without_nulls
+from tallystick.engine.conform import elements_of, entries_of, repeated_keys, without_nulls
 from tallystick.engine.decode.conversions import Conversion, Reasons, conversion
 from tallystick.engine.decode.decoder import Decoded, Reason, shorten
 from tallystick.engine.decode.json.leaves import bitmap
@@ -23,7 +23,7 @@ from tallystick.pipeline import Column
 from tallystick.pipeline.paths import path_text
 from tallystick.tables.schema import arrow_field, arrow_schema, column_type, is_list, type_name
 
-_Step = Callable[[pa.Array], pa.Array]
+_Step = Callable[[pa.Array, Reasons], pa.Array]
 PLACE_CHARS_MAX = 80
 
 
@@ -47,6 +47,14 @@ class Bound:
     ) -> None:
         self._parts = tuple(_BoundPart(c, source, "", texts=texts) for c in columns)
         self._schema = arrow_schema(columns)
+
+    @property
+    def empty(self) -> pa.Table:
+        """The table of no rows."""
+        # Not schema.empty_table(), which raises for a uuid inside of a struct.
+        return pa.Table.from_arrays(
+            [pa.nulls(0, f.type) for f in self._schema], schema=self._schema
+        )
 
     def decoded(self, found: SourceRows) -> Decoded:
         """Return the rows and the dead letters of a batch."""
@@ -84,17 +92,17 @@ class _BoundPart:
         if isinstance(step, int):
             if not is_list(kind):
                 raise self._mismatch(f"expected a list at [{step}], found {_named(kind)}")
-            self._steps.append(lambda values: _element(values, step))
+            self._steps.append(lambda values, _: _element(values, step))
             return kind.value_type
         if pa.types.is_map(kind) and pa.types.is_string(kind.key_type):
-            self._steps.append(lambda values: _entry(values, step))
+            self._steps.append(lambda values, reasons: _entry(values, step, self.place, reasons))
             return kind.item_type
         if not pa.types.is_struct(kind):
             raise self._mismatch(f"expected a struct with the field {step!r}, found {_named(kind)}")
         number = kind.get_field_index(step)
         if number < 0:
             return None
-        self._steps.append(lambda values: _field(values, number))
+        self._steps.append(lambda values, _: _field(values, number))
         return kind.field(number).type
 
     def _mismatch(self, detail: str) -> UnboundError:
@@ -104,7 +112,7 @@ class _BoundPart:
         """Return the column's values, one per slot of `rows`; slots that are refused get a reason."""
         values = rows
         for step in self._steps:
-            values = step(values)
+            values = step(values, reasons)
         found = self._convert(values, reasons)
         if self._column.required and found.null_count:
             absent = np.asarray(found.is_null()) & np.asarray(rows.is_valid())
@@ -121,6 +129,9 @@ def _conversion(column: Column, kind: pa.DataType, place: str, *, texts: bool) -
     """Return the conversion of a column's values, at any depth; raises UnboundError."""
     kinds = pa.types
     found: Conversion | None = None
+    if kinds.is_null(kind):
+        wanted = column_type(column)
+        return lambda values, _: pa.nulls(len(values), wanted)
     if kinds.is_dictionary(kind):
         inner = _conversion(column, kind.value_type, place, texts=texts)
         return lambda values, reasons: inner(values.dictionary_decode(), reasons)
@@ -167,7 +178,7 @@ class _Lists:
     def read(self, values: pa.ListArray, reasons: Reasons) -> pa.ListArray:
         inner: Reasons = {}
         lengths = _lengths(values)
-        elements = self._convert(values.flatten(), inner)
+        elements = self._convert(elements_of(values), inner)
         if self._required and elements.null_count:
             _require(np.asarray(elements.is_null()), self._place, inner)
             elements = without_nulls(elements)
@@ -242,12 +253,17 @@ def _element(values: pa.ListArray, position: int) -> pa.Array:
     return values.values.take(pa.array(begins + position, mask=~there))
 
 
-def _entry(values: pa.MapArray, key: str) -> pa.Array:
-    """Return the value of a key in each map; null if the map is null or has no such key."""
+def _entry(values: pa.MapArray, key: str, place: str, reasons: Reasons) -> pa.Array:
+    """Return the value of a key in each map; null if the map is null or has no such key.
+
+    A map that has the key twice is refused, as it is by a column that reads the whole map.
+    """
     offsets = np.asarray(values.offsets)
-    places = np.flatnonzero(np.asarray(pc.equal(values.keys, key)))
+    places = np.flatnonzero(np.asarray(pc.fill_null(pc.equal(values.keys, key), False)))
     places = places[(places >= offsets[0]) & (places < offsets[-1])]
     slots = np.searchsorted(offsets, places, side="right") - 1
+    for slot in slots[1:][slots[1:] == slots[:-1]].tolist():
+        reasons.setdefault(slot, Reason(kind="duplicate", detail="a key occurs twice", field=place))
     taken = np.full(len(values), -1, np.int64)
     taken[slots] = places
     absent = (taken < 0) | np.asarray(values.is_null())

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tallystick.engine.decode import halves
 from tallystick.engine.decode.decoder import Reason, shorten
 from tallystick.engine.decode.json import instants
 from tallystick.engine.decode.json.exact import text_converter
@@ -86,8 +87,11 @@ def _from_other(column: Column, found: pa.DataType, place: str) -> Conversion | 
         return _Limited(column, place).convert if found == wanted else None
     if found == wanted:
         return _unchanged
-    is_bytes = kinds.is_binary(found) or kinds.is_fixed_size_binary(found)
-    if is_bytes and (kinds.is_binary(wanted) or fixed_bytes(column.type) or column.type == "uuid"):
+    length = 16 if column.type == "uuid" else fixed_bytes(column.type)
+    if kinds.is_fixed_size_binary(found):
+        fits = kinds.is_binary(wanted) or found.byte_width == length
+        return _Bytes(column, place).convert if fits else None
+    if kinds.is_binary(found) and (kinds.is_binary(wanted) or length is not None):
         return _Bytes(column, place).convert
     if found == pa.uuid() and column.type == "string":
         return lambda values, _: pa.array(
@@ -143,12 +147,11 @@ class _Floating(_Refusing):
         if values.type == self.wanted:
             return values
         numbers = _numpy(values)
+        kind = np.float32 if self.column.type == "float" else np.float64
         with np.errstate(over="ignore"):
-            found = numbers.astype(np.float32 if self.column.type == "float" else np.float64)
+            found = numbers.astype(kind)
         if np.issubdtype(numbers.dtype, np.integer):
-            # Converted back, a number that was rounded up to 2**63 would overflow.
-            back = np.abs(found) < 2.0**63
-            bad = ~back | (np.where(back, found, 0).astype(numbers.dtype) != numbers)
+            bad = ~_same_integers(numbers, found.astype(np.float64))
         else:
             bad = (found != numbers) & ~np.isnan(numbers)
         bad &= np.asarray(values.is_valid())
@@ -158,27 +161,45 @@ class _Floating(_Refusing):
         return kept.cast(self.wanted, safe=False)
 
 
+def _same_integers(numbers: Array, found: Array) -> Array:
+    """Return where doubles are equal to whole numbers; one outside of the type is not converted: C defines no result."""
+    unsigned = numbers.dtype == np.uint64
+    low, high = (0.0, 2.0**64) if unsigned else (-(2.0**63), 2.0**63)
+    wide = np.uint64 if unsigned else np.int64
+    inside = (found >= low) & (found < high)
+    same: Array = inside & (np.where(inside, found, 0).astype(wide) == numbers.astype(wide))
+    return same
+
+
 class _DecimalValues(_Refusing):
-    """Decimals and whole numbers for a decimal; refused if they have more digits than it."""
+    """Decimals and whole numbers for a decimal; refused if they have more digits than it, before or after the point."""
 
     def convert(self, values: pa.Array, reasons: Reasons) -> pa.Array:
         if values.type == self.wanted:
             return values
-        if pa.types.is_integer(values.type):
-            values = values.cast(pa.decimal128(20, 0))
-        try:
-            return values.cast(self.wanted)
-        except pa.ArrowInvalid:
-            bad = np.array([self._too_long(cell) for cell in values.to_pylist()], np.bool_)
-            kept = self.refuse(values, bad, reasons, "range", f"does not fit a {self.column.type}")
-            return kept.cast(self.wanted)
-
-    def _too_long(self, cell: Decimal | None) -> bool:
         precision, scale = decimal_size(self.column.type) or (0, 0)
-        if cell is None:
-            return False
-        shifted = cell.scaleb(scale, _WIDE)
-        return shifted != shifted.to_integral_value() or abs(shifted) >= 10**precision
+        if pa.types.is_integer(values.type):
+            largest = 10 ** (precision - scale) - 1
+            kept = self._out_of_range(values, _outside(values, -largest, largest), reasons)
+            return kept.cast(pa.decimal128(20, 0)).cast(self.wanted)
+        shift = scale - values.type.scale
+        if shift < 0:
+            # Truncated and back: what is not equal has decimals that the column's type does not have.
+            short = values.cast(pa.decimal128(38, scale), safe=False)
+            differs = pc.not_equal(short.cast(values.type, safe=False), values)
+            bad = np.asarray(pc.fill_null(differs, False))
+            values = self.refuse(values, bad, reasons, "inexact", f"has more than {scale} decimals")
+        # Arrow's cast does not notice each overflow, so what is cast is known to fit.
+        digits = precision - shift
+        if digits < 38:
+            limit = Decimal(10 ** max(digits, 0)).scaleb(-values.type.scale, _WIDE)
+            over = pc.greater_equal(pc.abs(values), pa.scalar(limit, values.type))
+            bad = np.asarray(pc.fill_null(over, False))
+            values = self._out_of_range(values, bad, reasons)
+        return values.cast(self.wanted)
+
+    def _out_of_range(self, values: pa.Array, bad: Array, reasons: Reasons) -> pa.Array:
+        return self.refuse(values, bad, reasons, "range", f"does not fit a {self.column.type}")
 
 
 class _Instants(_Refusing):
@@ -250,6 +271,8 @@ class _Bytes(_Refusing):
         length = 16 if self.column.type == "uuid" else fixed_bytes(self.column.type)
         if length is None:
             return values.cast(pa.binary())
+        if len(values) * length > halves.SLOT_BYTES_MAX:
+            raise halves.ManySlotsError
         if not pa.types.is_fixed_size_binary(values.type):
             sizes = pc.fill_null(pc.binary_length(values), length)
             bad = np.asarray(sizes) != length

@@ -19,6 +19,7 @@ from tallystick.format.schemas import FrozenSchema
 from tallystick.pipeline import Format
 
 HEADER_BYTES = 5
+IDS_SHOWN = 20
 NO_VALUE = Reason(kind="tombstone", detail="the value is null")
 
 
@@ -65,41 +66,50 @@ class FramedDecoder:
         self._schemas = schemas
         self._content_of = content_of
         self._contents: dict[int, ContentDecoder | Reason] = {}
+        self._known = listed(sorted(schemas)[:IDS_SHOWN]) if schemas else "none"
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode the values of a batch of records; the other columns are not read."""
         values = batch.column("value")
         ids = schema_ids(values)
-        found = np.unique(ids)
-        if len(found) == 1 and found[0] >= 0:
-            content = self._content(int(found[0]))
+        if len(ids) and (ids == ids[0]).all() and int(ids[0]) in self._schemas:
+            content = self._content(int(ids[0]))
             if not isinstance(content, Reason):
                 return content.decode(values, prefix=HEADER_BYTES)
         parts = self._parts.of(values)
-        for number in found.tolist():
-            positions = np.flatnonzero(ids == number)
-            if number >= 0:
+        for positions in _grouped(ids):
+            number = int(ids[positions[0]])
+            if number == _UNFRAMED or (number >= 0 and number not in self._schemas):
+                # Values can have any ids, so their reasons are not kept.
+                for position in positions.tolist():
+                    parts.refuse(np.array([position]), self._unreadable(values, position, number))
+            elif number >= 0:
                 content = self._content(number)
                 if isinstance(content, Reason):
                     parts.refuse(positions, content)
                 else:
                     taken = values.take(pa.array(positions))
                     parts.add(positions, content.decode(taken, prefix=HEADER_BYTES))
-            elif number == _UNFRAMED:
-                for position in positions.tolist():
-                    parts.refuse(np.array([position]), _unframed(values[position].as_py()))
         return parts.joined()
+
+    def _unreadable(self, values: pa.BinaryArray, position: int, number: int) -> Reason:
+        if number == _UNFRAMED:
+            return _unframed(values[position].as_py())
+        detail = f"expected a schema id of the plan ({self._known}), found {number}"
+        return Reason(kind="schema_id", detail=detail)
 
     def _content(self, number: int) -> ContentDecoder | Reason:
         if number not in self._contents:
-            schema = self._schemas.get(number)
-            if schema is None:
-                known = listed(sorted(self._schemas)) if self._schemas else "none"
-                detail = f"expected a schema id of the plan ({known}), found {number}"
-                self._contents[number] = Reason(kind="schema_id", detail=detail)
-            else:
-                self._contents[number] = self._content_of(schema)
+            self._contents[number] = self._content_of(self._schemas[number])
         return self._contents[number]
+
+
+def _grouped(ids: Array) -> list[Positions]:
+    """Return the positions of each id, ascending."""
+    if not len(ids):
+        return []
+    order = np.argsort(ids, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(ids[order])) + 1)
 
 
 _NULL, _UNFRAMED = -1, -2

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tallystick.engine.decode.avro.kernel import DEPTH_MAX
+from tallystick.engine.decode.avro.kernel import DEPTH_MAX, EMPTY_MAX
 from tallystick.engine.decode.avro.reader import AvroReader
 from tallystick.engine.decode.avro.rows import avro_decoder
 from tallystick.engine.decode.avro.schema import avro_schema
@@ -44,6 +44,16 @@ def zigzag(number: int) -> bytes:
         out += bytes([number & 127 | 128])
         number >>= 7
     return out + bytes([number])
+
+
+def decimal(precision: int, scale: int) -> dict[str, Any]:
+    return {"type": "bytes", "logicalType": "decimal", "precision": precision, "scale": scale}
+
+
+def big(number: int) -> bytes:
+    """Return a decimal's unscaled number as Avro has it, with its length."""
+    body = number.to_bytes((number.bit_length() + 8) // 8, "big", signed=True)
+    return zigzag(len(body)) + body
 
 
 def batch(values: list[bytes | None]) -> pa.RecordBatch:
@@ -644,3 +654,172 @@ def test_a_tombstone_is_a_dead_letter_or_a_row_of_nulls(tombstones: str) -> None
         assert (rows, decoded.kept.tolist()) == ([1, None, 2], [0, 1, 2])
     else:
         assert (rows, kinds(decoded)) == ([1, 2], ["tombstone: the value is null"])
+
+
+# --- what depends on the value alone, and not on its batch ------------------------------------------------------------
+
+LIMITS: list[tuple[Any, bytes, str, str]] = [
+    # Arrow's cast multiplies by 10**30, and does not notice that 128 bits overflow.
+    (
+        "long",
+        zigzag(340282367),
+        "decimal(38,30)",
+        "range: field v: 340282367 does not fit a decimal(38,30)",
+    ),
+    (
+        decimal(38, 2),
+        big(3902823669209384634633746074317682114),
+        "decimal(38,4)",
+        "range: field v: 39028236692093846346337460743176821.14 does not fit a decimal(38,4)",
+    ),
+    (
+        decimal(38, 0),
+        big(10**38),
+        "decimal(38,0)",
+        "range: field v: the decimal has more than 38 digits",
+    ),
+    (
+        decimal(38, 0),
+        big(-(10**38)),
+        "decimal(38,0)",
+        "range: field v: the decimal has more than 38 digits",
+    ),
+    (
+        decimal(38, 0),
+        big(-(2**127)),
+        "decimal(38,0)",
+        "range: field v: the decimal has more than 38 digits",
+    ),
+    (decimal(9, 2), big(125), "decimal(9,1)", "inexact: field v: 1.25 has more than 1 decimals"),
+    (
+        decimal(38, 2),
+        big(10**37),
+        "decimal(9,1)",
+        "range: field v: 100000000000000000000000000000000000.00 does not fit a decimal(9,1)",
+    ),
+    ("int", zigzag(2**31 - 1), "float", "inexact: field v: 2147483647 cannot be a float unrounded"),
+    (
+        "long",
+        zigzag(2**63 - 1),
+        "double",
+        "inexact: field v: 9223372036854775807 cannot be a double unrounded",
+    ),
+    (
+        {"type": "map", "values": "int"},
+        zigzag(2) + (zigzag(1) + b"k" + zigzag(1)) * 2 + zigzag(0),
+        "map<string, int>",
+        "duplicate: field v: a key occurs twice",
+    ),
+    (
+        {"type": "map", "values": "int"},
+        zigzag(1) + zigzag(1) + b"\xff" + zigzag(1) + zigzag(0),
+        "map<int, int>",
+        "utf8: field v: the string is not UTF-8",
+    ),
+]
+EXACT: list[tuple[Any, bytes, str, Any]] = [
+    (decimal(38, 0), big(10**38 - 1), "decimal(38,0)", Decimal(10**38 - 1)),
+    (decimal(38, 0), big(-(10**38) + 1), "decimal(38,0)", Decimal(-(10**38) + 1)),
+    (decimal(9, 2), big(-150), "decimal(9,1)", Decimal("-1.5")),
+    ("long", zigzag(-(10**7)), "decimal(38,30)", Decimal(-(10**7))),
+    ("long", zigzag(-(2**63)), "double", -(2.0**63)),
+    ("int", zigzag(-(2**31)), "float", -(2.0**31)),
+]
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "in a batch"])
+@pytest.mark.parametrize(("kind", "body", "column", "reason"), LIMITS, ids=str)
+def test_a_value_at_a_limit_has_the_same_reason_alone_and_in_a_batch(
+    kind: Any, body: bytes, column: str, reason: str, *, alone: bool
+) -> None:
+    schema = record(("v", ["null", kind]))
+    values = [zigzag(1) + body] if alone else [zigzag(1) + body, zigzag(0), zigzag(1) + body]
+    decoded = decode(schema, [Column("v", column, required=False)], *values)
+    assert [str(r) for r in decoded.reasons] == [reason] * (1 if alone else 2)
+
+
+@pytest.mark.parametrize(("kind", "body", "column", "expected"), EXACT, ids=str)
+def test_a_value_at_a_limit_that_fits_is_exact(
+    kind: Any, body: bytes, column: str, expected: Any
+) -> None:
+    decoded = decode(record(("v", kind)), [Column("v", column)], body)
+    assert decoded.rows.column("v").to_pylist() == [expected], decoded.reasons
+    decoded.rows.validate(full=True)
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_null_record_of_which_no_field_is_read_is_null(*, required: bool) -> None:
+    schema = record(("device", ["null", record(("model", "string"), name="d")]))
+    column = Column("device", "struct<os: optional string>", required=required)
+    decoded = decode(schema, [column], zigzag(0), zigzag(1) + zigzag(1) + b"m")
+    rows = [row["device"] for row in decoded.rows.to_pylist()]
+    assert rows == ([{"os": None}] if required else [None, {"os": None}])
+    assert kinds(decoded) == (["null: field device: required and null"] if required else [])
+
+
+def test_a_path_into_a_map_refuses_a_key_that_is_there_twice() -> None:
+    schema = record(("m", {"type": "map", "values": "int"}))
+    entry = zigzag(1) + b"k"
+    decoded = decode(
+        schema,
+        [Column("v", "int", required=False, source="m.k")],
+        zigzag(2) + entry + zigzag(1) + entry + zigzag(2) + zigzag(0),
+        zigzag(1) + entry + zigzag(3) + zigzag(0),
+    )
+    assert decoded.rows.to_pylist() == [{"v": 3}]
+    assert kinds(decoded) == ["duplicate: field m.k: a key occurs twice"]
+
+
+@pytest.mark.parametrize("column", ["fixed[16]", "uuid", "fixed[19]"])
+def test_a_fixed_of_another_width_never_fits_and_is_refused_before_any_record(column: str) -> None:
+    kind = {"type": "fixed", "name": "f", "size": 20}
+    with pytest.raises(InvalidPipeline, match=r"type: field v: expected .*, found fixed\[20\]"):
+        decode(record(("v", kind)), [Column("v", column)], bytes(20))
+
+
+def test_a_list_of_records_with_a_uuid_may_have_no_element_in_a_batch() -> None:
+    item = record(("u", {"type": "string", "logicalType": "uuid"}), name="i")
+    schema = record(("l", ["null", {"type": "array", "items": item}]))
+    columns = [Column("l", "list<struct<u: uuid>>", required=False)]
+    assert decode(schema, columns, zigzag(0)).rows.to_pylist() == [{"l": None}]
+    required = decode(schema, [Column("l", "list<struct<u: uuid>>")], zigzag(0), b"")
+    assert [r.kind for r in required.reasons] == ["null", "truncated"]
+
+
+@pytest.mark.parametrize("columns", ["list<optional fixed[65536]>", "list<optional binary>"])
+def test_memory_is_limited_by_what_values_take_and_not_by_the_bytes_of_a_record(
+    columns: str,
+) -> None:
+    kind = {"type": "array", "items": ["null", {"type": "fixed", "name": "f", "size": 65536}]}
+    nulls = zigzag(100_000) + zigzag(0) * 100_000 + zigzag(0)
+    decoded = decode(
+        record(("v", kind)), [Column("v", columns)], nulls, zigzag(1) + zigzag(0) + zigzag(0)
+    )
+    assert [r.kind for r in decoded.reasons] == ["size"]
+    assert decoded.rows.to_pylist() == [{"v": [None]}]
+
+
+def test_elements_without_bytes_are_limited_since_they_cost_time() -> None:
+    empty = record(*((f"f{n}", "null") for n in range(200)), name="empty")
+    schema = record(("v", {"type": "array", "items": empty}), ("n", "int"))
+    body = lambda count: zigzag(count) + zigzag(0) + zigzag(7)  # noqa: E731
+    decoded = decode(
+        schema, [Column("n", "int")], body(EMPTY_MAX), body(EMPTY_MAX + 1), body(900_000)
+    )
+    assert decoded.rows.to_pylist() == [{"n": 7}]
+    assert set(kinds(decoded)) == {
+        f"size: field v: the record has more than {EMPTY_MAX} elements without bytes"
+    }
+
+
+def test_a_field_of_only_null_is_null_in_a_column_of_any_type() -> None:
+    schema = record(("a", "null"), ("b", ["null"]))
+    columns = [
+        Column("a", "list<struct<x: int>>", required=False),
+        Column("b", "map<string, int>", required=False),
+    ]
+    assert decode(schema, columns, zigzag(0)).rows.to_pylist() == [{"a": None, "b": None}]
+
+
+def test_a_namespace_of_null_is_none() -> None:
+    avro_schema(json.dumps({**record(("a", "long")), "namespace": None}))

@@ -149,7 +149,7 @@ def test_tsv_without_quotes_and_fields_that_no_column_reads() -> None:
         ({"quote": "é"}, "quote: expected one ASCII character, found 'é'"),
         ({"separator": '"'}, "expected a separator that is not the quote"),
         ({"fields": ["a", "a"]}, "expected different names, found a, a"),
-        ({"fields": ["a"]}, "missing: field b: required, and not in the schema"),
+        ({"fields": ["a"]}, "column 'b': expected one of the fields a, found 'b'"),
         ({"tombstones": "keep"}, "expected only columns with required=False"),
     ],
 )
@@ -157,3 +157,17 @@ def test_a_declaration_that_cannot_be_is_refused(options: dict[str, Any], proble
     with pytest.raises(InvalidPipeline) as refused:
         decode([Column("a", "string"), Column("b", "string")], b"", **options)
     assert problem in refused.value.message
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_column_whose_source_is_no_declared_field_is_refused(*, required: bool) -> None:
+    """An optional column would be null in every row."""
+    with pytest.raises(
+        InvalidPipeline, match="column 'n': expected one of the fields n, found 'name'"
+    ):
+        Csv([Column("n", "string", required=required, source="name")]).planned(())
+
+
+def test_kept_tombstones_need_optional_columns_of_the_table_too() -> None:
+    with pytest.raises(InvalidPipeline, match="expected only columns with required=False"):
+        Csv(tombstones="keep").planned([Column("a", "string")])

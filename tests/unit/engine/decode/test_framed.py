@@ -240,3 +240,32 @@ def test_a_schema_of_another_kind_has_dead_letters(name: str) -> None:
     declared: Any = (Avro if name == "avro" else Protobuf)(registry="default")
     decoded = decode(registry, declared, framed(1, b""))
     assert "found JSON as schema 1" in str(decoded.reasons[0])
+
+
+def test_values_with_very_many_ids_cost_no_more_and_are_not_kept() -> None:
+    """Counters of eight bytes begin with a zero byte: each looks like an id of its own."""
+    registry = avro_registry()
+    declared = Avro(registry="default")
+    decoder = decoder_of(declared.planned(COLUMNS), planned(registry, declared))
+    values = [
+        number.to_bytes(8, "big") + b"x"
+        for number in range(1 << 33, (1 << 33) + 20_000 * 7_919, 7_919)
+    ]
+    values = [b"\0" + value[1:] for value in values]
+    batch = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
+    decoded = decoder.decode(batch)
+    assert {r.kind for r in decoded.reasons} == {"schema_id"}
+    assert len(decoder._contents) == 0  # type: ignore[attr-defined]
+
+
+def test_very_many_message_indexes_are_not_kept() -> None:
+    registry = proto_registry()
+    declared = Protobuf(COLUMNS, registry="default")
+    decoder = decoder_of(declared.planned(()), planned(registry, declared))
+    values = [
+        framed(2, b"\x02" + bytes([128 | n & 127, n >> 7 & 127])) for n in range(2_000, 9_000)
+    ]
+    decoded = decoder.decode(pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"]))
+    assert {r.kind for r in decoded.reasons} == {"message"}
+    (content,) = decoder._contents.values()  # type: ignore[attr-defined]
+    assert set(content._messages) <= {(0,)}

@@ -20,10 +20,13 @@ compiled = kernel()
 END, NULL_VALUE, BOOLEAN, INT, LONG, SKIP, BYTES, FIXED_BYTES, ENUM_INDEX, FLOAT, DOUBLE = range(11)
 PRESENT, UNION_INDEX, JUMP, ARRAY_BEGIN, MAP_BEGIN, NEXT, CALL, RETURN = range(11, 19)
 # Verdicts. FULL is none: a scope has no room for the record's slots.
-OK, TRUNCATED, VARINT, NEGATIVE, BRANCH, SYMBOL, BOOL, DEPTH, SIZE, TRAILING, BLOCK, FULL = range(
-    12
-)
+OK, TRUNCATED, VARINT, NEGATIVE, BRANCH, SYMBOL, BOOL = range(7)
+DEPTH, SIZE, TRAILING, BLOCK, EMPTY, FULL = range(7, 13)
 DEPTH_MAX = 64
+# Elements that have no bytes cost time, and a record needs no bytes to have many of them.
+EMPTY_MAX = 10_000
+# 10**38, the first number that is no decimal of 38 digits, in halves of 64 bits.
+_LIMIT_HIGH, _LIMIT_LOW = np.uint64(0x4B3B4CA85A86C47A), np.uint64(0x098A224000000000)
 
 
 class ProgramArrays(NamedTuple):
@@ -127,6 +130,7 @@ def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
     verdict_code, verdict_at, verdict_pc = verdicts.code, verdicts.at, verdicts.instruction
     returns, left = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
     outer, block_end = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
+    begun = np.zeros(DEPTH_MAX + 1, np.int64)
     before = np.zeros(used.size, np.int64)
     for row in range(first_row, offsets.size - 1):
         if verdict_code[row] != OK:
@@ -135,7 +139,7 @@ def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
         for scope in range(1, before.size):
             before[scope] = used[scope]
         slot = np.int64(row)
-        depth, budget, pc = 0, ELEMENTS_MAX, np.int64(0)
+        depth, budget, pc, empty = 0, ELEMENTS_MAX, np.int64(0), 0
         verdict = np.int64(OK)
         while True:
             op, node = code[pc], nodes[pc]
@@ -243,9 +247,14 @@ def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
                 if node >= 0:
                     present[base[node] + slot] = 1
                 depth += 1
-                left[depth], outer[depth], block_end[depth] = 0, slot, -1
+                left[depth], outer[depth], block_end[depth], begun[depth] = 0, slot, -1, -1
                 pc = np.int64(arg_a[pc])
             elif op == NEXT:
+                if begun[depth] == at:
+                    empty += 1
+                    if empty > EMPTY_MAX:
+                        verdict = np.int64(EMPTY)
+                        break
                 if left[depth] == 0:
                     if block_end[depth] >= 0 and at != block_end[depth]:
                         verdict = np.int64(BLOCK)
@@ -262,8 +271,8 @@ def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
                         pc += 1
                         continue
                     if number < 0:
-                        # A block with its size in bytes. It is not passed over by its size: whether a record is valid
-                        # must not depend on the columns that are read.
+                        # A block with its size in bytes. It is not passed over by its size: whether the bytes are those
+                        # of a record must not depend on the columns that are read.
                         after, size = _varint(text, at, end)
                         if after < 0:
                             verdict = -after
@@ -292,6 +301,7 @@ def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
                         break
                     used[scope] = slot + 1
                     length[base[node] + outer[depth]] += 1
+                begun[depth] = at
                 if arg_b[pc] == MAP_BEGIN:
                     after, number = _varint(text, at, end)
                     if after < 0:
@@ -345,8 +355,17 @@ def copy_bytes(text: Array, spans: Array, offsets: Array, out: Array) -> None:
 
 
 @compiled
+def _has_39_digits(low: Int, high: Int) -> bool:
+    """Return True if a number of 128 bits has more than 38 digits."""
+    if high >> np.uint64(63):
+        low = ~low + np.uint64(1)
+        high = ~high + np.uint64(1 if low == 0 else 0)
+    return bool(high > _LIMIT_HIGH or (high == _LIMIT_HIGH and low >= _LIMIT_LOW))
+
+
+@compiled
 def read_decimals(text: Array, spans: Array, present: Array, out: Array, bad: Array) -> None:
-    """Read big-endian two's complement numbers as Arrow's 128 bits, little-endian halves; mark longer ones."""
+    """Read big-endian two's complement numbers as Arrow's 128 bits, in little-endian halves; mark those of 39 digits."""
     for row in range(spans.size):
         if not present[row]:
             continue
@@ -367,3 +386,5 @@ def read_decimals(text: Array, spans: Array, present: Array, out: Array, bad: Ar
                 byte = np.uint64(text[begin + size - 1 - number]) if number < size else fill
                 bits |= byte << np.uint64(8 * i)
             out[row, half] = np.int64(bits)
+        if _has_39_digits(np.uint64(out[row, 0]), np.uint64(out[row, 1])):
+            bad[row] = 1

@@ -164,6 +164,9 @@ class Program:
         if fields is None:
             self._choose(union, lambda _, kind: self._skip(kind, place), place)
             return None
+        if not branches:
+            self._choose(union, lambda _, kind: self._skip(kind, place), place)
+            return self._node(AvroType("null"), scope, place)
         if len(branches) != 1:
             node = self._node(union, scope, place)
             self._union(union, node, fields, place)

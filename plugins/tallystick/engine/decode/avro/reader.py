@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tallystick.engine.conform import without_nulls
+from tallystick.engine.decode import halves
 from tallystick.engine.decode.avro import kernel
 from tallystick.engine.decode.avro.kernel import SlotArrays, VerdictArrays
 from tallystick.engine.decode.avro.program import AvroNode, Program
@@ -40,6 +41,7 @@ _VERDICTS = {
     kernel.BOOL: ("boolean", "the byte is neither 0 nor 1"),
     kernel.DEPTH: ("depth", f"nested deeper than {kernel.DEPTH_MAX}"),
     kernel.SIZE: ("size", f"the record has more than {ELEMENTS_MAX} elements"),
+    kernel.EMPTY: ("size", f"the record has more than {kernel.EMPTY_MAX} elements without bytes"),
     kernel.TRAILING: ("trailing", "the record has more bytes than its schema describes"),
 }
 _UNITS = {"millis": "ms", "micros": "us", "nanos": "ns"}
@@ -180,7 +182,8 @@ class _AvroBatch:
         ]
         valid = None if node.number == 0 or present.all() else pa.array(present == 0)
         if not children:
-            return pa.array([{}] * len(present), pa.struct([]))
+            bits = None if valid is None else bitmap(present)
+            return pa.Array.from_buffers(pa.struct([]), len(present), [bits], children=[])
         return pa.StructArray.from_arrays(children, fields=fields, mask=valid)
 
     def _repeated(self, node: AvroNode) -> pa.Array:
@@ -221,10 +224,13 @@ class _AvroBatch:
             cells = values.to_pylist()
             bad = np.array([not _is_utf8(cell) for cell in cells])
             self._refuse(node, np.flatnonzero(bad), "utf8", "the string is not UTF-8")
-            return pc.if_else(pa.array(bad), None, values).cast(pa.string())
+            # Not null: a map's key cannot be null.
+            return pc.if_else(pa.array(bad), b"", values).cast(pa.string())
 
     def _fixed(self, node: AvroNode, present: Array, spans: Array) -> pa.Array:
         size = node.type.size
+        if size * len(spans) > halves.SLOT_BYTES_MAX:
+            raise halves.ManySlotsError
         out = np.zeros((len(spans), size), np.uint8)
         there = np.flatnonzero(present)
         places = (spans[there] >> 32)[:, None] + np.arange(size)
@@ -239,6 +245,7 @@ class _AvroBatch:
         kernel.read_decimals(self._text, spans, present, out, bad)
         if bad.any():
             self._refuse(node, np.flatnonzero(bad), "range", "the decimal has more than 38 digits")
+            out[bad] = 0
         valid = None if present.all() else bitmap(present)
         kind = pa.decimal128(38, node.type.scale)
         return pa.Array.from_buffers(kind, len(spans), [valid, pa.py_buffer(out)])

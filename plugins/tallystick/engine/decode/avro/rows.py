@@ -69,5 +69,7 @@ class AvroContent:
     def decode(self, values: pa.BinaryArray, *, prefix: int) -> Decoded:
         """Decode values without null; `prefix` is the number of bytes of each value before its content."""
         return in_halves(
-            values, lambda part: self._bound.decoded(self._reader.read(part, prefix=prefix))
+            values,
+            lambda part: self._bound.decoded(self._reader.read(part, prefix=prefix)),
+            self._bound.empty,
         )

@@ -117,7 +117,9 @@ class _SchemaParser:
         inside = name if "." in name or not namespace else f"{namespace}.{name}"
         if (found := self._known.get(inside, self._known.get(name))) is not None:
             return found
-        raise _invalid(f"expected the name of a type, found {name!r}, which is not declared")
+        raise _invalid(
+            f"expected the name of a type, found {_excerpt(name)}, which is not declared"
+        )
 
     def _union(self, declared: list[Any], namespace: str, depth: int) -> AvroType:
         found = [self.read(part, namespace, depth + 1) for part in declared]
@@ -136,7 +138,7 @@ class _SchemaParser:
         name = declared.get("name")
         if not isinstance(name, str) or not name:
             raise _invalid(f"expected the name of a {kind}, found {_excerpt(name)}")
-        inside = declared.get("namespace", namespace)
+        inside = declared.get("namespace", namespace) or ""
         if not isinstance(inside, str):
             raise _invalid(f"expected the namespace of {name}, found {_excerpt(inside)}")
         full = name if "." in name or not inside else f"{inside}.{name}"

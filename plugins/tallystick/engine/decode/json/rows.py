@@ -77,7 +77,7 @@ class JsonDecoder:
 
         `prefix`: the bytes of each value before its JSON text.
         """
-        return in_halves(values, lambda part: self._decode_batch(part, prefix))
+        return in_halves(values, lambda part: self._decode_batch(part, prefix), self.table([]))
 
     def _decode_batch(self, values: pa.BinaryArray, prefix: int) -> Decoded:
         rows = len(values)

@@ -144,7 +144,9 @@ class MessageContent:
     def decode(self, values: pa.BinaryArray, *, prefix: int) -> Decoded:
         """Decode values without null; `prefix` is the number of bytes of each value before its content."""
         content = without_prefix(values, np.full(len(values), prefix)) if prefix else values
-        return in_halves(content, lambda part: self._bound.decoded(self._reader.read(part)))
+        return in_halves(
+            content, lambda part: self._bound.decoded(self._reader.read(part)), self._bound.empty
+        )
 
 
 class _IndexedContent:
@@ -159,24 +161,22 @@ class _IndexedContent:
     def decode(self, values: pa.BinaryArray, *, prefix: int) -> Decoded:
         """Decode values without null; `prefix` is the number of bytes of each value before its indexes."""
         others, ends = _indexes(values, prefix)
-        if not others:
-            return self._of_message((0,), values, ends)
-        groups: dict[Indexes | None, list[int]] = {}
+        content = self._message((0,))
+        if not others and not isinstance(content, Reason):
+            return content.decode(without_prefix(values, ends), prefix=0)
+        groups: dict[Indexes | None, list[int]] = {(0,): []}
         for row, indexes in others.items():
             groups.setdefault(indexes, []).append(row)
+        groups[(0,)] += np.delete(np.arange(len(values)), list(others)).tolist()
         parts = BatchParts(len(values), arrow_schema(self._columns))
-        first = np.delete(np.arange(len(values)), list(others))
-        for found, rows in [((0,), first), *((i, np.array(g)) for i, g in groups.items())]:
-            taken = values.take(pa.array(rows))
-            parts.add(rows, self._of_message(found, taken, ends[rows]))
-        return parts.joined()
-
-    def _of_message(self, indexes: Indexes | None, values: pa.BinaryArray, ends: Array) -> Decoded:
-        content = self._message(indexes)
-        if not isinstance(content, Reason):
-            return content.decode(without_prefix(values, ends), prefix=0)
-        parts = BatchParts(len(values), arrow_schema(self._columns))
-        parts.refuse(np.arange(len(values)), content)
+        for found, members in groups.items():
+            rows = np.array(sorted(members), np.int64)
+            content = self._message(found)
+            if isinstance(content, Reason):
+                parts.refuse(rows, content)
+            elif len(rows):
+                taken = without_prefix(values.take(pa.array(rows)), ends[rows])
+                parts.add(rows, content.decode(taken, prefix=0))
         return parts.joined()
 
     def misfit(self) -> Reason | None:
@@ -189,9 +189,13 @@ class _IndexedContent:
             return Reason(
                 kind="message", detail="expected the indexes of a message, found other bytes"
             )
-        if indexes not in self._messages:
-            self._messages[indexes] = self._opened(indexes)
-        return self._messages[indexes]
+        if indexes in self._messages:
+            return self._messages[indexes]
+        found = self._opened(indexes)
+        # A value can have any indexes, so those of no message are not kept.
+        if not isinstance(found, Reason) or found.kind == "schema":
+            self._messages[indexes] = found
+        return found
 
     def _opened(self, indexes: Indexes) -> MessageContent | Reason:
         schema = self._schema
