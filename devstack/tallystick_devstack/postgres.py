@@ -73,7 +73,11 @@ class Postgres:
                 *("-c", f"unix_socket_directories={self.socket_dir}"),
                 *("-c", "unix_socket_permissions=0700"),
                 *("-c", "jit=off"),
-                *(part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")),
+                *(
+                    part
+                    for name, value in self._settings.items()
+                    for part in ("-c", f"{name}={value}")
+                ),
             ],
             name="PostgreSQL",
             log_path=self.state_dir / "postgres.log",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,18 +13,33 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentRecord:
-    """One record of one partition at its offset; `end`: plain, or how its transaction ended: committed, aborted, open."""
+    """One record of one partition at its offset; `end`: plain, or how its transaction ended: committed, aborted, open.
+
+    `value_base64`, `key_base64`: the bytes that were sent, if they are not the text; `tombstone`: no value was sent.
+    """
 
     partition: int
     offset: int
     at_ms: int
     end: str
     value: str
+    key: str | None = None
+    value_base64: str | None = None
+    key_base64: str | None = None
+    tombstone: bool = False
 
     @property
     def visible(self) -> bool:
         """True if a consumer that reads committed can read it."""
         return self.end in ("plain", "committed")
+
+    @property
+    def sent_value(self) -> bytes | None:
+        """The bytes that were sent as the value."""
+        if self.tombstone:
+            return None
+        packed = self.value_base64
+        return self.value.encode() if packed is None else base64.b64decode(packed)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -42,6 +58,10 @@ def read_sent(path: Path) -> list[SentRecord]:
             at_ms=line["at_ms"],
             end=line["end"],
             value=line["value"],
+            key=line.get("key"),
+            value_base64=line.get("value_base64"),
+            key_base64=line.get("key_base64"),
+            tombstone=line.get("tombstone", False),
         )
         for line in lines
     ]

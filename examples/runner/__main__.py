@@ -21,10 +21,11 @@ from examples.checks import CheckResult
 from examples.demo.console import Console
 from examples.demo.pipelines import FLIGHTS
 from examples.demo.workspace import Workspace
-from examples.runner.harness import LAKES, Example, ExampleFailedError, Harness, copy_files
-from examples.runner.registry import EXAMPLES
+from examples.runner.copies import copy_files
+from examples.runner.harness import LAKES, Example, ExampleFailedError, Harness
+from examples.runner.registry import EXAMPLES, parts_of
 from tallystick.errors import TallystickError
-from tallystick_devstack.info import PARTS, StackInfo, read_stack, supervisor_lock
+from tallystick_devstack.info import StackInfo, read_stack, supervisor_lock
 from tallystick_devstack.parts import LocalStack
 
 ALL = "all"
@@ -94,7 +95,8 @@ def _stack(
     state_dir: Path, names: Sequence[str], console: Console
 ) -> Iterator[tuple[StackInfo, Path]]:
     """Start the stack, owned by this process, so that no process outlives it; yield it and its project."""
-    console.heading(f"the stack ({', '.join(PARTS)})")
+    parts = parts_of(names)
+    console.heading(f"the stack ({', '.join(parts)})")
     # The workspace is that of the demo: it removes the state of an earlier demo or example, and nothing of a user.
     workspace = Workspace(state_dir, console, FLIGHTS)
     workspace.clear()
@@ -103,7 +105,7 @@ def _stack(
     os.environ["TALLYSTICK_EXAMPLES_FOLDER"] = str(workspace.sent.parent / _FOLDER)
     os.environ["TALLYSTICK_EXAMPLES_RETRY_DELAY_S"] = "2"
     with supervisor_lock(workspace.state_dir):
-        stack = LocalStack(workspace.state_dir, project_dir=workspace.project)
+        stack = LocalStack(workspace.state_dir, project_dir=workspace.project, parts=parts)
         try:
             stack.start(console.log)
             info = read_stack(workspace.state_dir)
@@ -168,11 +170,11 @@ def _round(harness: Harness, example: Example, act: Callable[[], str]) -> Round:
 
 def table(rounds: Sequence[Round]) -> Iterator[str]:
     """Yield the lines of the table at the end."""
-    yield f"  {'example':<9}  {'round':<58}  {'s':>5}  {'rows':>7}"
-    yield f"  {'-' * 9}  {'-' * 58}  {'-' * 5}  {'-' * 7}"
+    yield f"  {'example':<15}  {'round':<52}  {'s':>5}  {'rows':>7}"
+    yield f"  {'-' * 15}  {'-' * 52}  {'-' * 5}  {'-' * 7}"
     for r in rounds:
         verdict = "PASS" if r.passed else "FAIL"
-        yield f"  {r.example:<9}  {r.kill[:58]:<58}  {r.elapsed_s:>5.0f}  {r.rows:>7,}  {verdict}"
+        yield f"  {r.example:<15}  {r.kill[:52]:<52}  {r.elapsed_s:>5.0f}  {r.rows:>7,}  {verdict}"
     yield f"  {len(rounds)} rounds in {sum(r.elapsed_s for r in rounds):.0f} s, after the start of the stack"
 
 

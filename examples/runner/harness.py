@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,8 +18,9 @@ from examples.checks import CheckResult
 from examples.checks.lake import Lake
 from examples.demo.console import Console
 from examples.demo.kill_proxy import Kill, KillProxy
+from examples.runner.copies import module_of
 from examples.runner.publisher_kill import KillResult, PublisherKillProxy
-from tallystick.errors import SettingsError
+from examples.runner.writer_kill import Moment, WriterKill
 from tallystick_devstack.airflow_api import AirflowApi
 from tallystick_devstack.info import StackInfo
 
@@ -54,8 +55,8 @@ class Example(Protocol):
         """Compare all results so far with a reference that is computed independently. Called after each round."""
         ...
 
-    def with_kill(self) -> KillResult:
-        """Run one more interval while its publishing task is killed, until it succeeds; return the kill."""
+    def with_kill(self) -> KillResult | WriterKill:
+        """Run one more interval while one of its tasks is killed, until it succeeds; return the kill."""
         ...
 
 
@@ -86,6 +87,13 @@ class Harness:
         return self.info.kafka_client()
 
     @property
+    def registry(self) -> dict[str, str]:
+        """The settings with which confluent-kafka's client reaches the schema registry, with user and password."""
+        found = json.loads(self.variables["TALLYSTICK_REGISTRY_DEFAULT"])
+        login = f"{found['username']}:{found['password']}"
+        return {"url": found["urls"], "basic.auth.user.info": login}
+
+    @property
     def lake(self) -> str:
         """The lake URI."""
         return f"{LAKES}/{self.name}"
@@ -110,13 +118,13 @@ class Harness:
 
     @property
     def dag_file(self) -> Path:
-        """The copy of dags/examples/<name>.py that this stack's Airflow reads."""
-        return self.project / "dags" / "examples" / f"{self.name}.py"
+        """The copy of the DAG file in dags/examples that this stack's Airflow reads."""
+        return self.project / "dags" / "examples" / f"{module_of(self.name)}.py"
 
     @property
     def job_file(self) -> Path:
-        """The copy of spark_jobs/examples/<name>.py that its tasks run."""
-        return self.project / "spark_jobs" / "examples" / f"{self.name}.py"
+        """The copy of the job file in spark_jobs/examples that its tasks run."""
+        return self.project / "spark_jobs" / "examples" / f"{module_of(self.name)}.py"
 
     def log(self, text: str) -> None:
         """Print a line with the name of the example."""
@@ -240,6 +248,27 @@ class Harness:
 
         return self.poll(kill, f"kill number {nth} by the proxy")
 
+    def kill_writer(self, start: datetime, end: datetime, moment: Moment) -> WriterKill:
+        """Trigger [start, end), kill a task as it writes to S3, and wait until Airflow's retry succeeds."""
+        proxy = KillProxy(self.variables["AWS_ENDPOINT_URL_S3"])
+        with self.through_proxy(proxy):
+            run_id = self.trigger(start, end)
+            self.poll(lambda: self._planned(run_id), f"plan of {run_id}")
+            proxy.set(moment.rule)  # only now: plan swaps root.json, too
+            kill = self.wait_for_kill(proxy)
+            self.log(f"process {kill.pid} ({kill.command[:60]}): kill -9 {moment.text}")
+            self.wait_for_success(run_id)
+        self.require(
+            self.tries(run_id, moment.task) > 1,
+            f"{moment.task} of {run_id} was not tried again",
+        )
+        return WriterKill(pid=kill.pid, command=kill.command, moment=moment)
+
+    def _planned(self, run_id: str) -> bool | None:
+        state = self.api.task(self.name, run_id, PLAN)["state"]
+        self.require(state != "failed", f"{PLAN} of {run_id} has failed")
+        return state == "success" or None
+
     def kill_publisher(
         self,
         start: datetime,
@@ -284,22 +313,3 @@ class Harness:
                 raise ExampleFailedError(f"no {what} within {deadline_s:g} s")
             time.sleep(_POLL_S)
         return found
-
-
-def copy_files(source: Path, project: Path, names: Sequence[str]) -> None:
-    """Copy the DAG and job files of these examples, so that they may be changed and Airflow loads no others.
-
-    Safe to repeat: the copies are overwritten. Raises SettingsError if a file is missing.
-    """
-    (project / "plugins").mkdir(parents=True, exist_ok=True)
-    for kind in ("dags", "spark_jobs"):
-        folder = project / kind / "examples"
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in names:
-            file = source / kind / "examples" / f"{name}.py"
-            if not file.is_file():
-                raise SettingsError(
-                    f"{file} does not exist.",
-                    hint="run the examples from a clone of the repository (`make example`).",
-                )
-            (folder / file.name).write_bytes(file.read_bytes())

@@ -5,6 +5,7 @@ The client is librdkafka: the reader under test shares no code with the producer
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -33,12 +34,29 @@ _LOG_LEVEL = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One record to send."""
+    """One record to send.
+
+    `value_base64`, `key_base64`: the bytes to send instead of a text; `value` and `key` are then only recorded: they are
+    what the bytes mean. `tombstone`: the record is sent without a value, and `value` is only recorded.
+    """
 
     partition: int
     at_ms: int
     value: str
     key: str | None = None
+    value_base64: str | None = None
+    key_base64: str | None = None
+    tombstone: bool = False
+
+    @property
+    def sent_value(self) -> bytes | None:
+        """The bytes of the value, None for a tombstone."""
+        return None if self.tombstone else _bytes(self.value, self.value_base64)
+
+    @property
+    def sent_key(self) -> bytes | None:
+        """The bytes of the key, None if the record has none."""
+        return _bytes(self.key, self.key_base64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +65,12 @@ class Batch:
 
     end: End
     records: Sequence[Record]
+
+
+def _bytes(text: str | None, packed: str | None) -> bytes | None:
+    if packed is not None:
+        return base64.b64decode(packed)
+    return None if text is None else text.encode()
 
 
 def create_topic(kafka: Mapping[str, str], topic: str, *, partitions: int) -> None:
@@ -131,8 +155,8 @@ def _send(producer: Producer, kafka: Mapping[str, str], topic: str, batch: Batch
         for at, record in enumerate(batch.records):
             producer.produce(
                 topic,
-                record.value.encode(),
-                None if record.key is None else record.key.encode(),
+                record.sent_value,
+                record.sent_key,
                 partition=record.partition,
                 timestamp=record.at_ms,
                 on_delivery=_on_delivery(offsets, at, refused),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
 
 from tallystick.errors import RegistryRefused, SchemaIdConflict
@@ -10,16 +10,19 @@ from tallystick.format.schemas import FrozenReference, FrozenSchema, schema_dige
 from tallystick.registry.port import SchemaReference, SchemaRegistry, SubjectVersion
 
 DEPTH_MAX = 64
-SCHEMAS_MAX = 1000
-TEXT_BYTES_MAX = 4 << 20
+SCHEMAS_MAX = 10_000
+TEXT_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSubjects:
-    """The schemas of subjects, sorted by id, and the ids of each subject: several subjects can have the same id."""
+    """The schemas of subjects, sorted by id, and the ids of each subject in the order of its versions.
+
+    Several subjects can have the same id.
+    """
 
     schemas: tuple[FrozenSchema, ...]
-    ids: Mapping[str, frozenset[int]]
+    ids: Mapping[str, KeysView[int]]
 
 
 def resolved(registry: SchemaRegistry, subjects: Iterable[str]) -> ResolvedSubjects:
@@ -27,11 +30,11 @@ def resolved(registry: SchemaRegistry, subjects: Iterable[str]) -> ResolvedSubje
 
     An id that several versions have is kept once, with the first of its subjects and its lowest version there. Raises
     SchemaIdConflict if two versions with the same id differ. Raises RegistryRefused if references form a cycle or are
-    nested deeper than 64, if two of them have the same name and other texts, or if there are more than 1,000 schemas or 4
+    nested deeper than 64, if two of them have the same name and other texts, or if there are more than 10,000 schemas or 16
     MiB of text. Raises what the registry raises.
     """
     found: dict[int, FrozenSchema] = {}
-    ids: dict[str, set[int]] = {}
+    ids: dict[str, dict[int, None]] = {}
     fetched = _Fetched(registry)
     size = 0
     for version in fetched.of(sorted(set(subjects))):
@@ -45,7 +48,7 @@ def resolved(registry: SchemaRegistry, subjects: Iterable[str]) -> ResolvedSubje
             references=references,
             sha256=schema_digest(version.kind, version.text, references),
         )
-        ids.setdefault(version.subject, set()).add(version.id)
+        ids.setdefault(version.subject, {})[version.id] = None
         same = found.setdefault(schema.id, schema)
         if same.sha256 != schema.sha256:
             raise _conflict(same, schema, "in the same registry")
@@ -58,7 +61,7 @@ def resolved(registry: SchemaRegistry, subjects: Iterable[str]) -> ResolvedSubje
                 )
     return ResolvedSubjects(
         schemas=tuple(found[schema_id] for schema_id in sorted(found)),
-        ids={subject: frozenset(own) for subject, own in ids.items()},
+        ids={subject: own.keys() for subject, own in ids.items()},
     )
 
 

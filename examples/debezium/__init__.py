@@ -1,0 +1,1 @@
+"""The example `debezium`: docs/how-to/example-debezium.md."""

@@ -1,0 +1,1 @@
+"""The example `fanout`: docs/how-to/example-fanout.md."""

@@ -1,0 +1,1 @@
+"""The example `orders-avro`: docs/how-to/example-orders-avro.md."""

@@ -1,0 +1,1 @@
+"""The example `orders-protobuf`: docs/how-to/example-orders-protobuf.md."""
