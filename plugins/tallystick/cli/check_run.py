@@ -42,7 +42,7 @@ from tallystick.operations.check.schedule import DeclaredDag, no_dag, schedule_f
 from tallystick.operations.check.schemas import SCHEMAS, schema_findings
 from tallystick.operations.check.topics import RETENTION, TOPIC, topic_findings
 from tallystick.operations.job_file import job_file
-from tallystick.operations.plan.resolving import resolved_pipeline
+from tallystick.operations.plan.resolving import ResolvedPipeline, resolved_pipeline
 from tallystick.operations.sample import records as sampling
 from tallystick.operations.sample.records import Sample
 from tallystick.operations.schemas import PipelineSchemas
@@ -161,18 +161,19 @@ def check_pipeline(
     """Yield the findings on one pipeline: job, connection, topics, warehouse, lake, and a dry run."""
     job, job_findings = _job(pipeline, job_root)
     yield from job_findings
+    schemas = PipelineSchemas(pipeline.registry_formats(), _registry)
     if pipeline.is_open:
         found, finding = _resolved(pipeline, options)
         yield finding
         if found is None:
             return
-        pipeline = found
+        pipeline, schemas = found.pipeline, found.schemas
     tried = [*samples, *_file_samples(pipeline, options)]
     topics: list[TopicState] = []
     settings: list[KafkaSettings] = []
     yield from _kafka(pipeline, options, first or pipeline.begin, topics, settings)
     registries: list[PlannedRegistry] = []
-    yield from _registries(pipeline, options, registries)
+    yield from _registries(pipeline, schemas, options, registries)
     yield from _store(pipeline, options)
     if not tried and settings:
         try:
@@ -201,7 +202,7 @@ def _job(pipeline: Pipeline, job_root: str) -> tuple[LoadedJob | None, list[Chec
     return None, [of_error(JOB, job.error, where=job.where)]
 
 
-def _resolved(pipeline: Pipeline, options: CheckOptions) -> tuple[Pipeline | None, Checked]:
+def _resolved(pipeline: Pipeline, options: CheckOptions) -> tuple[ResolvedPipeline | None, Checked]:
     """Return the pipeline with the topics and columns that a plan would have now, and the finding about them."""
     if not options.kafka:
         why = "topics and columns are known only to Kafka and the registry (--no-kafka, --offline)"
@@ -210,9 +211,10 @@ def _resolved(pipeline: Pipeline, options: CheckOptions) -> tuple[Pipeline | Non
         settings = limited(resolve(KafkaSettings, pipeline.kafka, environ=os.environ))
         watched = kafka_calls(pipeline.kafka).watched("reading the topics")
         with watched, LogPlanner(settings) as log:
-            found, _ = resolved_pipeline(pipeline, None, log, _registry)
+            resolved = resolved_pipeline(pipeline, None, log, _registry)
     except TallystickError as error:
         return None, of_error(SCHEMAS, error)
+    found = resolved.pipeline
     details = [
         f"{table.name}: {', '.join(f'{c.name} {c.text}' for c in table.columns)}"
         for table in found.tables
@@ -220,7 +222,7 @@ def _resolved(pipeline: Pipeline, options: CheckOptions) -> tuple[Pipeline | Non
     text = (
         f"{len(found.inputs)} topics, {len(found.tables)} tables; a plan would have these columns"
     )
-    return found, Checked(check=SCHEMAS, state="ok", text=text, details=tuple(details))
+    return resolved, Checked(check=SCHEMAS, state="ok", text=text, details=tuple(details))
 
 
 def _kafka(
@@ -256,9 +258,11 @@ def _kafka(
 
 
 def _registries(
-    pipeline: Pipeline, options: CheckOptions, found: list[PlannedRegistry]
+    pipeline: Pipeline,
+    schemas: PipelineSchemas,
+    options: CheckOptions,
+    found: list[PlannedRegistry],
 ) -> Iterator[Checked]:
-    schemas = PipelineSchemas(pipeline.registry_formats(), _registry)
     if not schemas.needed:
         return
     if not options.kafka:

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Table
-from tallystick.tables.schema import arrow_schema, uuid_bytes
+from tallystick.tables.schema import arrow_schema, no_rows, uuid_bytes
 
 WAITING_ROWS_MAX = 100_000
 WAITING_BYTES_MAX = 64 << 20
@@ -32,7 +32,7 @@ def schema_of(table: Table) -> pa.Schema:
 def combined(table: Table, partials: Iterable[pa.Table]) -> pa.Table:
     """Return one row per key, sorted by the keys; raises InvalidPipeline if a sum does not fit its column."""
     schema = schema_of(table)
-    rows = pa.concat_tables([schema.empty_table(), *partials])
+    rows = pa.concat_tables([no_rows(schema), *partials])
     # Private names: Arrow names an aggregate's column after its measure (a_sum), and a key may have that name.
     private = {name: f"key{i}" for i, name in enumerate(table.keys)}
     private |= {name: f"measure{i}" for i, name in enumerate(table.combine)}

@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from tallystick.tables.partitioning import PartitionValues
+from tallystick.tables.schema import no_rows
 
 Split = Callable[[pa.Table], Iterator[tuple[PartitionValues, pa.Table]]]
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -72,7 +73,7 @@ class TableSpill:
         self._waiting, self._held_bytes, self._runs = [], 0, []
 
     def _sorted(self) -> dict[PartitionValues, pa.Table]:
-        rows = pa.concat_tables([self.schema.empty_table(), *self._waiting])
+        rows = pa.concat_tables([no_rows(self.schema), *self._waiting])
         self._waiting, self._held_bytes = [], 0
         return dict(self.split(rows))
 

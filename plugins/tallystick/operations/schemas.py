@@ -36,7 +36,8 @@ class PipelineSchemas:
         self._open = open_registry
         self._may_lack = may_lack
         self._read: tuple[PlannedRegistry, ...] | None = None
-        self._ids: dict[str, Mapping[str, frozenset[int]]] = {}
+        self._ids: dict[str, Mapping[str, Collection[int]]] = {}
+        self._fitting: Pipeline | None = None
 
     @property
     def needed(self) -> bool:
@@ -70,7 +71,12 @@ class PipelineSchemas:
             check_same(earlier.values(), registry.schemas)
 
     def check_misfits(self, pipeline: Pipeline) -> None:
-        """Raise SchemaChanged if a schema does not fit the columns of a format with misfits="stop"."""
+        """Raise SchemaChanged if a schema does not fit the columns of a format with misfits="stop".
+
+        The same pipeline is checked once.
+        """
+        if self._fitting is pipeline:
+            return
         for topic in pipeline.inputs:
             spec = pipeline.topic_spec(topic.name)
             for what, declared in (("value", spec.decode), ("key", spec.key)):
@@ -87,14 +93,29 @@ class PipelineSchemas:
                             hint="correct the columns of the topic; or misfits='dead' makes dead letters of its "
                             "records.",
                         )
+        self._fitting = pipeline
+
+    def lacking(self) -> dict[str, list[str]]:
+        """Return the subjects that do not exist, by the topics that may lack them."""
+        self.registries()
+        found: dict[str, list[str]] = {}
+        for topic, what, declared in self._formats:
+            options = registry_options(declared)
+            assert options is not None
+            known = self._ids.get(options.registry, {})
+            for name in subjects_of(options, topic, what):
+                if name not in known:
+                    found.setdefault(topic, []).append(name)
+        return found
 
     def own(self, options: RegistryOptions, topic: str, what: str) -> list[FrozenSchema]:
-        """Return the schemas of a topic's subjects, in the order of their ids."""
+        """Return the schemas of a topic's subjects, by subject, in the order of their versions."""
         found = PlannedRegistry.schemas_of(self.registries(), options.registry)
-        # Not by the subject in the schema: several subjects can have the same id, which is kept once.
+        # Not by subject and version in the schema: several subjects can have the same id, which is kept once. Nor by id:
+        # a later version can have a lower one, that of the same schema in another subject.
         ids = self._ids.get(options.registry, {})
-        own = {i for name in subjects_of(options, topic, what) for i in ids.get(name, ())}
-        return [found[i] for i in sorted(own)]
+        own = (i for name in subjects_of(options, topic, what) for i in ids.get(name, ()))
+        return [found[i] for i in dict.fromkeys(own)]
 
     def _of(self, name: str, subjects: dict[str, bool]) -> tuple[FrozenSchema, ...]:
         """Return the schemas of subjects; each is left out if it does not exist and need not."""

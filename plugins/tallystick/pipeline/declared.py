@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +25,7 @@ from tallystick.pipeline.outputs import (
     planned,
 )
 from tallystick.pipeline.planned import PipelineSpec, TopicSpec
-from tallystick.pipeline.tables import DEAD_LETTERS, Table
+from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
 from tallystick.pipeline.topics import DeclaredFormat, Topic
 
 # Increase it when the same bytes, job and declaration would give other rows: committed intervals then count as changed.
@@ -124,9 +124,10 @@ class Pipeline:
         check_outputs(self.planned_outputs, self.written_columns().keys())
         check_targets(self.outputs)
         self._check_tables()
-        if not self.is_open:
-            for topic in self.inputs:
+        for topic in self.inputs:
+            if not topic.follows:
                 self.topic_spec(topic.name)  # a default is checked here, after the tables
+        if not self.is_open:
             check_lookback(self.lookback, self.written_columns())
         check_limit(self.max_dead_letters, f"pipeline {self.name}: max_dead_letters")
 
@@ -158,6 +159,13 @@ class Pipeline:
                     f"table {table.name}: expected the columns of topic {topic.name!r}, found none there.",
                     "declare them in the topic's format or in the table; or, with a registry, schema='follow'.",
                 )
+        without = [topic.name for topic in self.inputs if not topic.has_columns]
+        if without and not self._first_columns():
+            raise refuse(
+                f"topic {without[0]}: expected the columns of its values, found none there, and none in a first table.",
+                "declare them in the topic's format: decode=Json([Column(...), ...]); or declare first a table with "
+                "columns.",
+            )
         if self.lookback is not None and self.is_open:
             raise refuse(
                 f"pipeline {self.name}: expected no lookback together with columns of schemas or topics by a pattern, "
@@ -204,7 +212,7 @@ class Pipeline:
         declared = next(t for t in self.inputs if t.name == topic)
         return TopicSpec(
             name=topic,
-            decode=declared.value_format(self.tables[0].columns),
+            decode=declared.value_format(self._first_columns()),
             key=declared.key_format,
             headers=declared.headers,
         )
@@ -261,18 +269,27 @@ class Pipeline:
         """Return the digest of the part of the declaration that determines the rows."""
         if self.is_open:
             rows: dict[str, Any] = {
-                "topics": [_declared_form(topic) for topic in self.topics],
-                "tables": [table.to_json() for table in self.tables],
+                "topics": [self._declared_form(topic) for topic in self.topics],
+                "tables": [_with_rules(table).to_json() for table in self.tables],
             }
         else:
             spec = self._spec().to_json()
             rows = {name: spec[name] for name in ("topics", "tables", "lookback")}
         return hashlib.sha256(dumps({"rows": rows, "semantics": ROW_SEMANTICS})).hexdigest()
 
+    def _declared_form(self, topic: Topic | Topics | str) -> dict[str, Any]:
+        """Return a topic of an open pipeline in a form that is the same for the same declaration."""
+        if isinstance(topic, Topics):
+            return topic.to_json()
+        assert isinstance(topic, Topic)
+        return topic.to_json(self._first_columns())
 
-def _declared_form(topic: Topic | Topics | str) -> Any:
-    """Return a topic of an open pipeline in a form that is the same for the same declaration."""
-    if isinstance(topic, Topics):
-        return topic.to_json()
-    # The representation of a frozen dataclass has all of its fields, and no address.
-    return repr(topic)
+    def _first_columns(self) -> Sequence[Column]:
+        """Return the columns of the first table, which a topic without columns of its own has."""
+        return self.tables[0].columns if self.tables else ()
+
+
+def _with_rules(table: Table) -> Table:
+    """Return a table with its partition rules in one form, also if its columns are not known yet."""
+    rules = [str(partition_rule(rule)) for rule in table.partition_by]
+    return replace(table, partition_by=rules)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from tallystick.errors import listed
 from tallystick.format import keys
 from tallystick.pipeline.columns import refuse, several
-from tallystick.pipeline.tables import DEAD_LETTERS, Table
+from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
 from tallystick.pipeline.topics import DeclaredFormat, Topic
 
 _FIELD = re.compile(r"\{(\w+)\}")
@@ -28,9 +28,11 @@ class Topics:
     reads the topics that match when it is made, and those of the ledger; a new one begins at the start of its log, or at
     `begin`.
     `table`: the name of a topic's table; `{topic}` is the topic's name, `{part}` the group `(?P<part>...)` of the
-    pattern. Characters that a table's name cannot have become `_`.
-    `decode`, `key` and `headers`: as for Topic, the same for all topics. With Avro(registry=..., schema="follow") each
-    topic has the columns of its own schemas, and a topic without a schema in the registry is left out until it has one.
+    pattern. Characters that a table's name cannot have become `_`. A new topic is left out, with a warning, if it can
+    have no table of that name.
+    `decode`, `key` and `headers`: as for Topic, the same for all topics; `decode` declares its columns. With
+    Avro(registry=..., schema="follow") each topic has the columns of its own schemas. With a registry, a new topic is
+    left out, with a warning, until all of its subjects exist.
     `partition_by`: that of each table.
     """
 
@@ -56,9 +58,15 @@ class Topics:
                 f"{sorted(unknown)[0]!r}.",
                 'use table="{topic}", or name a group in the pattern: (?P<name>...).',
             )
-        object.__setattr__(self, "partition_by", several(self.partition_by, "topics: partition_by"))
+        rules = several(self.partition_by, "topics: partition_by")
+        object.__setattr__(self, "partition_by", tuple(str(partition_rule(r)) for r in rules))
         # The format and the names of its columns are checked once, as those of any topic that matches.
-        self.topic("any")
+        if not self.topic("any").has_columns:
+            raise refuse(
+                f"topics {self.pattern!r}: decode: expected the columns of the values, found none.",
+                "declare them, the same for all topics: decode=Json([Column(...), ...]); or, with a registry, "
+                'schema="follow".',
+            )
 
     def topic(self, name: str) -> Topic:
         """Return one of the topics."""
@@ -76,32 +84,23 @@ class Topics:
         table = _NOT_IN_NAMES.sub("_", filled.lower()).lstrip("_-")
         return keys.check_name(table, "table")
 
-    def tables(self, names: Collection[str]) -> tuple[Table, ...]:
-        """Return the tables of topics; raises InvalidPipeline if two topics have the same table."""
-        by_table: dict[str, str] = {}
-        for name in sorted(names):
-            table = self.table_of(name)
-            first = by_table.setdefault(table, name)
-            if first != name or table == DEAD_LETTERS:
-                other = f"topic {first!r}" if first != name else "tallystick"
-                raise refuse(
-                    f"topics {self.pattern!r}: expected a table per topic, found table {table!r} for {name!r} and for "
-                    f"{other}.",
-                    "use another `table`, a pattern that leaves one of them out, or declare one as a Topic of its own.",
-                )
-        return tuple(
-            Table(table, topic=name, partition_by=self.partition_by)
-            for table, name in by_table.items()
-        )
+    def table_for(self, name: str) -> Table:
+        """Return a topic's table; raises InvalidPipeline if no table can have its name."""
+        table = self.table_of(name)
+        if table == DEAD_LETTERS:
+            raise refuse(
+                f"topics {self.pattern!r}: expected a table per topic, found table {table!r} for {name!r} and for "
+                "tallystick.",
+                "use another `table`, or a pattern that leaves the topic out.",
+            )
+        return Table(table, topic=name, partition_by=self.partition_by)
 
     def to_json(self) -> dict[str, Any]:
         """Return all that determines the rows, for the fingerprint."""
-        one = self.topic("any")
-        declared = {"decode": one.decode, "key": one.key}
+        one = self.topic("any").to_json(())
         return {
+            **{what: one[what] for what in ("decode", "key", "headers")},
             "pattern": self.pattern,
             "table": self.table,
-            "headers": self.headers,
             "partition_by": list(self.partition_by),
-            **{what: repr(found) for what, found in declared.items()},
         }

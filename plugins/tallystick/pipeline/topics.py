@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from tallystick.format import keys
 from tallystick.pipeline.columns import Column, refuse, unique
@@ -108,6 +109,23 @@ class Topic:
                 "declare the columns of the values: decode=Json([Column(...), ...]).",
             )
         return Json(left).format if self.decode is None else _planned(self.decode, left)
+
+    def to_json(self, first_table: Sequence[Column]) -> dict[str, Any]:
+        """Return all that determines the rows, for the fingerprint: not `begin`, and not the columns of schemas."""
+        if self.follows:
+            assert self.decode is not None
+            # A format has columns; those of the schemas are not part of the declaration.
+            planned = _planned(self.decode, [Column("followed", "string")])
+            decode = planned.to_json() | {"columns": []}
+        else:
+            decode = self.value_format(first_table).to_json()
+        key = self.key_format
+        return {
+            "name": self.name,
+            "decode": decode,
+            "key": None if key is None else key.to_json(),
+            "headers": self.headers,
+        }
 
     def _check_format(self, argument: str) -> None:
         found = getattr(self, argument)

@@ -84,6 +84,11 @@ def arrow_schema(columns: Iterable[Typed]) -> pa.Schema:
     return pa.schema([arrow_field(c) for c in columns])
 
 
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """Return the table of no rows. `pa.Schema.empty_table` raises for a uuid inside of a struct."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
 def uuid_bytes(values: Any) -> Any:
     """Return UUIDs as their bytes, because Arrow computes nothing of an extension type; others as they are."""
     return values.cast(pa.binary(16)) if values.type == pa.uuid() else values

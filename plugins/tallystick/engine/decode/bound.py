@@ -21,7 +21,14 @@ from tallystick.engine.decode.source import SourceRows, kept_and_dead
 from tallystick.format.types import LIST, MAP, STRUCT
 from tallystick.pipeline import Column
 from tallystick.pipeline.paths import path_text
-from tallystick.tables.schema import arrow_field, arrow_schema, column_type, is_list, type_name
+from tallystick.tables.schema import (
+    arrow_field,
+    arrow_schema,
+    column_type,
+    is_list,
+    no_rows,
+    type_name,
+)
 
 _Step = Callable[[pa.Array, Reasons], pa.Array]
 PLACE_CHARS_MAX = 80
@@ -51,10 +58,7 @@ class Bound:
     @property
     def empty(self) -> pa.Table:
         """The table of no rows."""
-        # Not schema.empty_table(), which raises for a uuid inside of a struct.
-        return pa.Table.from_arrays(
-            [pa.nulls(0, f.type) for f in self._schema], schema=self._schema
-        )
+        return no_rows(self._schema)
 
     def decoded(self, found: SourceRows) -> Decoded:
         """Return the rows and the dead letters of a batch."""

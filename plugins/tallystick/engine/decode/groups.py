@@ -17,6 +17,7 @@ from tallystick.engine.decode.json.scan import Array
 from tallystick.errors import listed
 from tallystick.format.schemas import FrozenSchema
 from tallystick.pipeline import Format
+from tallystick.tables.schema import no_rows
 
 HEADER_BYTES = 5
 IDS_SHOWN = 20
@@ -194,11 +195,7 @@ class BatchParts:
     def joined(self) -> Decoded:
         """Return all parts as one result."""
         kept = np.concatenate([np.empty(0, np.int64), *self._kept])
-        # Not schema.empty_table(), which raises for a uuid inside of a struct.
-        none = pa.Table.from_arrays(
-            [pa.nulls(0, f.type) for f in self._schema], schema=self._schema
-        )
-        rows = pa.concat_tables([none, *self._tables]).combine_chunks()
+        rows = pa.concat_tables([no_rows(self._schema), *self._tables]).combine_chunks()
         order = np.argsort(kept, kind="stable")
         if not np.array_equal(order, np.arange(len(order))):
             rows, kept = rows.take(pa.array(order)), kept[order]

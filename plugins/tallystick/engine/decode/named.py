@@ -1,12 +1,36 @@
-"""Names of columns that are fields of a schema: fields keep their names if a column may have them."""
+"""Columns that are fields of a schema: their names and their number.
+
+Fields keep their names if a column may have them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
 
+from tallystick.errors import InvalidPipeline
 from tallystick.pipeline import Column
+from tallystick.pipeline.merging import numbered_columns
 from tallystick.pipeline.paths import escaped
+
+COLUMNS_MAX = 10_000
+"""The most columns of a schema with their parts, also those that are left out."""
+
+
+class ColumnCount:
+    """Counts the columns and parts of one schema: records that contain each other have any number of them."""
+
+    def __init__(self) -> None:
+        self._found = 0
+
+    def add(self) -> None:
+        """Count one more; raises InvalidPipeline if there are more than `COLUMNS_MAX`."""
+        self._found += 1
+        if self._found > COLUMNS_MAX:
+            raise InvalidPipeline(
+                f"schema: expected at most {COLUMNS_MAX} columns with their parts, found more.",
+                hint="declare the columns of the topic: records that contain each other have too many.",
+            )
 
 
 def named_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
@@ -15,16 +39,10 @@ def named_columns(columns: Iterable[Column]) -> tuple[Column, ...]:
     Such names are reserved, or ambiguous in engines. The first column keeps its name, a later one gets a number. `source`
     is then the field.
     """
-    taken: set[str] = set()
-    found: list[Column] = []
-    for column in columns:
-        base = column.name.lstrip("_") or "field"
-        name, number = base, 1
-        while name.lower() in taken:
-            number += 1
-            name = f"{base}_{number}"
-        taken.add(name.lower())
-        if name != column.name:
-            column = replace(column, name=name, source=escaped(column.name))  # noqa: PLW2901 - the same column, named
-        found.append(column)
-    return tuple(found)
+    return numbered_columns(map(_allowed, columns))
+
+
+def _allowed(column: Column) -> Column:
+    name = column.name.lstrip("_") or "field"
+    source = escaped(column.name) if column.source is None else column.source
+    return column if name == column.name else replace(column, name=name, source=source)

@@ -26,10 +26,10 @@ from tallystick.lake import Snapshot, Update
 from tallystick.operations.kafka_log import KafkaLog, TopicDescription
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
 from tallystick.operations.plan.request import PlannedInterval, PlanRequest, PlanResult, plan_result
+from tallystick.operations.plan.resolving import ResolvedPipeline
 from tallystick.operations.plan.tables import evolved_tables, planned_tables
 from tallystick.operations.published_rows import has_published_rows
 from tallystick.operations.run_request import AHEAD_MAX, SELECTING
-from tallystick.operations.schemas import PipelineSchemas
 from tallystick.protocol import adoption, boundaries, planning
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.publishing import outputs_with_plan
@@ -49,9 +49,11 @@ class PlanAttempt:
         log: KafkaLog,
         plan_request: PlanRequest,
         ledger: Ledger,
-        schemas: PipelineSchemas,
+        resolved: ResolvedPipeline,
     ) -> None:
-        self.schemas = schemas
+        self.schemas = resolved.schemas
+        # The first interval of a ledger begins where its start says, so there nothing begins at the start of its log.
+        self._found_later = resolved.new_by_pattern if snapshot.root.topics else frozenset()
         self.snapshot, self.log, self.plan_request, self.ledger = (
             snapshot,
             log,
@@ -317,6 +319,8 @@ class PlanAttempt:
                 # The range begins at a known offset, so `_planned_range` refuses or records a loss. An adopted
                 # incarnation begins at the origins that the operator confirmed.
                 continue
+            if name in self._found_later:
+                continue  # such a topic begins at the start of its log, whatever had expired before
             unproven = self.log.unproven(keys.kafka_topic(name), positions, at_ms)
             for partition, start in unproven.items():
                 raise OutsideRetention(

@@ -140,9 +140,9 @@ def _step(
     if not decision.grants and not decision.cancelled:
         return NoUpdate(value=plan_result(decision, requested, snapshot.root.version, ()))
     snapshot.lake.prove()
-    pipeline, schemas = resolved_pipeline(plan_request.pipeline, snapshot.root, log, open_registry)
-    plan_request = replace(plan_request, pipeline=pipeline)
-    attempt = PlanAttempt(snapshot, log, plan_request, ledger.copy(), schemas)
+    resolved = resolved_pipeline(plan_request.pipeline, snapshot.root, log, open_registry)
+    plan_request = replace(plan_request, pipeline=resolved.pipeline)
+    attempt = PlanAttempt(snapshot, log, plan_request, ledger.copy(), resolved)
     return attempt.grant(decision, requested)
 
 

@@ -63,4 +63,4 @@ def test_an_installation_without_protoc_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(compiler, "find_spec", lambda _: None)
     with pytest.raises(InvalidPipeline, match="grpcio-tools") as found:
         compiled_descriptors(FILES, "shop/v1/order.proto")
-    assert "FileDescriptorSet" in found.value.hint
+    assert "tallystick[protobuf]" in found.value.hint

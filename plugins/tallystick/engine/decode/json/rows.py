@@ -28,6 +28,7 @@ from tallystick.engine.decode.json.scan import Array
 from tallystick.format.registries import PlannedRegistry
 from tallystick.format.schemas import FrozenSchema
 from tallystick.pipeline import Format, Json
+from tallystick.tables.schema import no_rows
 
 TOMBSTONE = ("tombstone", "the value is null")
 
@@ -67,6 +68,7 @@ class JsonDecoder:
         read = [c for c in self._columns if c.name != self._rest]
         self._layout = Layout(read, keep_rest=self._rest is not None)
         self.schema = schema_of(decode.format)
+        self._none = no_rows(self.schema)
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """Decode the values of a batch of records; the other columns are not read."""
@@ -77,7 +79,7 @@ class JsonDecoder:
 
         `prefix`: the bytes of each value before its JSON text.
         """
-        return in_halves(values, lambda part: self._decode_batch(part, prefix), self.table([]))
+        return in_halves(values, lambda part: self._decode_batch(part, prefix), self._none)
 
     def _decode_batch(self, values: pa.BinaryArray, prefix: int) -> Decoded:
         rows = len(values)
@@ -136,7 +138,7 @@ class JsonDecoder:
     def table(self, rows: list[list[Any]]) -> pa.Table:
         """Return rows of the exact decoder as a table of the declared columns."""
         if not rows:
-            return self.schema.empty_table()
+            return no_rows(self.schema)
         arrays = [
             conformed(pa.array(cells, plain(field.type)), field.type, field.name)
             for cells, field in zip(zip(*rows, strict=True), self.schema, strict=True)

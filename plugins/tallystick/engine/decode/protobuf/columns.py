@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from tallystick.engine.decode.named import named_columns
+from tallystick.engine.decode.named import ColumnCount, named_columns
 from tallystick.engine.decode.protobuf.descriptors import (
     FieldType,
     MessageType,
@@ -27,6 +27,7 @@ _PRIMITIVES = {
 def protobuf_columns(schema: FrozenSchema) -> tuple[Column, ...]:
     """Return the columns of the first message of a schema; none if protoc does not compile it.
 
+    Raises InvalidPipeline if it has too many columns (`COLUMNS_MAX`).
     Fields without values (a message without fields) are left out, as is a message inside of itself: a table has a finite
     schema.
     """
@@ -34,28 +35,30 @@ def protobuf_columns(schema: FrozenSchema) -> tuple[Column, ...]:
         return ()
     descriptors = base64.b64decode(schema.compiled)
     name = message_at(descriptors, (0,))
-    return () if name is None else _fields(message_type(descriptors, name), frozenset())
+    if name is None:
+        return ()
+    return _fields(message_type(descriptors, name), frozenset(), ColumnCount())
 
 
-def _fields(message: MessageType, above: frozenset[str]) -> tuple[Column, ...]:
+def _fields(message: MessageType, above: frozenset[str], count: ColumnCount) -> tuple[Column, ...]:
     inside = above | {message.full_name}
-    found = [_column(known, inside) for known in message.fields]
+    found = [_column(known, inside, count) for known in message.fields]
     return named_columns(column for column in found if column is not None)
 
 
-def _column(known: FieldType, above: frozenset[str]) -> Column | None:
+def _column(known: FieldType, above: frozenset[str], count: ColumnCount) -> Column | None:
     if not known.is_repeated:
         has_default = known.has_default_value and known.containing_oneof is None
         required = known.is_required or has_default or not known.has_presence
-        return _value(known.name, known, above, required=required)
+        return _value(known.name, known, above, count, required=required)
     kind = known.message_type
     if kind is not None and kind.GetOptions().map_entry:
         parts = kind.fields_by_name
-        key = _value(KEY, parts["key"], above, required=True)
-        value = _value(VALUE, parts["value"], above, required=True)
+        key = _value(KEY, parts["key"], above, count, required=True)
+        value = _value(VALUE, parts["value"], above, count, required=True)
         found = (key, value)
         return _with_parts(known.name, MAP, found) if None not in found else None
-    element = _value(ELEMENT, known, above, required=True)
+    element = _value(ELEMENT, known, above, count, required=True)
     return None if element is None else _with_parts(known.name, LIST, (element,))
 
 
@@ -63,14 +66,17 @@ def _with_parts(name: str, kind: str, parts: tuple[Column | None, ...]) -> Colum
     return Column(name, kind, fields=[part for part in parts if part is not None])
 
 
-def _value(name: str, known: FieldType, above: frozenset[str], *, required: bool) -> Column | None:
+def _value(
+    name: str, known: FieldType, above: frozenset[str], count: ColumnCount, *, required: bool
+) -> Column | None:
     """Return the column of one value of a field; None if it has no values or contains itself."""
+    count.add()
     kind = known.message_type
     if kind is None:
         return Column(name, _PRIMITIVES[known.type], required)
     if kind.full_name == TIMESTAMP_NAME:
         return Column(name, "timestamptz", required)
     if kind.full_name in WRAPPERS:
-        return _value(name, kind.fields_by_name["value"], above, required=required)
-    parts = () if kind.full_name in above else _fields(kind, above)
+        return _value(name, kind.fields_by_name["value"], above, count, required=required)
+    parts = () if kind.full_name in above else _fields(kind, above, count)
     return Column(name, STRUCT, required, fields=parts) if parts else None
