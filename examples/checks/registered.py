@@ -39,7 +39,7 @@ class LakeContent:
 
 
 def read_content(lake: Lake) -> LakeContent:
-    """Return the content of a lake: the rows of now, and the types from the first commit to the last."""
+    """Return the content of a lake: the current rows, and the types from the first commit to the last."""
     types: dict[str, list[Types]] = {}
     metadata: dict[str, str] = {}
     commits: Counter[str] = Counter()

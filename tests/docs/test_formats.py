@@ -31,7 +31,7 @@ from tallystick.format.schemas import FrozenSchema, SchemaKind, schema_digest
 from tallystick.format.types import type_text
 from tallystick.kafka.decode import columns_schema
 from tallystick.operations.schemas import PipelineSchemas
-from tallystick.pipeline import Column, Pipeline, Table, Topic
+from tallystick.pipeline import Avro, Column, Pipeline, Table, Topic
 from unit.engine.decode.protobuf_oracle import runtime_class
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
@@ -257,10 +257,11 @@ def test_the_versions_of_the_page_give_its_columns() -> None:
     assert names_of(text)["pipeline"].is_open
     schemas = [frozen("AVRO", line) for line in block(text, "json schemas").splitlines()]
     table = cells(text, "| column | version 1 | versions 1 and 2 |")
+    following = Avro(registry="default", schema="follow")
     for number in (1, 2):
         found = {
             c.name: ("" if c.required else "optional ") + type_text(c)
-            for c in followed_columns(schemas[:number])
+            for c in followed_columns(following, schemas[:number]).columns
         }
         assert found == {line[0]: line[number] for line in table if line[number]}
 

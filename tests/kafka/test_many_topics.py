@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +12,27 @@ import pytest
 from support.brokers import TestBroker
 from support.log_lake import LogLake, at, days
 from support.registered import produce, register, rows, types
-from tallystick.errors import InvalidPipeline
-from tallystick.pipeline import DEAD_LETTERS, Avro, Column, Json, Pipeline, Table, Topic, Topics
+from tallystick.cli import check_run
+from tallystick.errors import InvalidPipeline, OutsideRetention
+from tallystick.operations.check.schemas import SCHEMAS
+from tallystick.pipeline import (
+    DEAD_LETTERS,
+    Avro,
+    Column,
+    Csv,
+    Json,
+    Pipeline,
+    Table,
+    Topic,
+    Topics,
+)
 from unit.engine.decode.test_avro import encoded, record
 from unit.engine.decode.test_framed import framed
 
 _numbers = itertools.count()
 ORDERS = record(("id", "long"), ("amount", "double"))
 USERS = record(("name", "string"))
+COLUMNS = [Column("n", "long")]
 
 
 def named(broker: TestBroker, *names: str) -> tuple[str, list[str]]:
@@ -134,12 +148,116 @@ def test_the_fingerprint_is_that_of_the_declaration(broker: TestBroker) -> None:
     assert other.pipeline().fingerprint(lake.job) != declared
 
 
-def test_two_topics_of_one_table_are_refused(broker: TestBroker) -> None:
-    prefix, topics = named(broker, "orders", "Orders")
-    lake = fan_out(broker, prefix, decode=Json([Column("n", "long")]))
-    with pytest.raises(InvalidPipeline) as refused:
-        lake.run(days(0, 1))
-    assert all(topic in refused.value.message for topic in topics)
+def test_of_two_new_topics_of_one_table_the_first_one_has_it(
+    broker: TestBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    prefix, (orders, upper) = named(broker, "orders", "Orders")
+    lake = fan_out(broker, prefix, decode=Json(COLUMNS))
+    produce(broker, orders, 0.5, b'{"n": 1}')
+    produce(broker, upper, 0.5, b'{"n": 2}')
+    lake.run(days(0, 1))
+    assert rows(lake, "orders") == [{"n": 2}]
+    assert f"topic {orders} is left out" in caplog.text
+    assert f"and for topic {upper!r}" in caplog.text
+
+
+def test_a_topic_of_the_ledger_keeps_its_table(broker: TestBroker) -> None:
+    prefix, (orders,) = named(broker, "orders")
+    lake = fan_out(broker, prefix, decode=Json(COLUMNS))
+    produce(broker, orders, 0.5, b'{"n": 1}')
+    lake.run(days(0, 1))
+    upper = broker.topic(name=f"{prefix}.Orders")
+    produce(broker, upper, 1.5, b'{"n": 2}')
+    produce(broker, orders, 1.5, b'{"n": 3}')
+    lake.run(days(1, 2))
+    assert rows(lake, "orders") == [{"n": 1}, {"n": 3}]
+    lake.assert_verified()
+
+
+@pytest.mark.parametrize("name", ["a" * 150, "dead_letters", "people", "1.2"])
+def test_a_new_topic_that_can_have_no_table_does_not_stop_the_others(
+    broker: TestBroker, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    prefix, (orders, other) = named(broker, "orders", name)
+    people = broker.topic()
+    pattern = rf"{prefix}\.(?P<name>.*)"
+    table = "{name}" if name != "1.2" else "_"
+    lake = LogLake(
+        broker,
+        [
+            Topic(people, decode=Json(COLUMNS)),
+            Topics(pattern=rf"{prefix}\.orders", decode=Json(COLUMNS), table="orders"),
+            Topics(pattern=pattern, decode=Json(COLUMNS), table=table),
+        ],
+        tables=[Table("people", topic=people)],
+    )
+    produce(broker, orders, 0.5, b'{"n": 1}')
+    produce(broker, other, 0.5, b'{"n": 2}')
+    lake.run(days(0, 1))
+    assert rows(lake, "orders") == [{"n": 1}]
+    assert f"topic {other} is left out" in caplog.text
+    assert set(lake.lake.load_existing().root.topics) == {people, orders}
+
+
+@pytest.mark.parametrize(
+    ("declared", "subject"),
+    [
+        ({"decode": Avro([Column("id", "long")], registry="default")}, "value"),
+        ({"key": Avro([Column("id_of_key", "long")], registry="default")}, "key"),
+    ],
+)
+def test_a_new_topic_is_left_out_until_it_has_all_of_its_subjects(
+    broker: TestBroker, declared: dict[str, Any], subject: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    prefix, (orders,) = named(broker, "orders")
+    lake = fan_out(broker, prefix, **declared)
+    for what in ("key", "value"):
+        lake.registry.register(f"{orders}-{what}", json.dumps(ORDERS))
+    produce(broker, orders, 0.5, b"broken")
+    lake.run(days(0, 1))
+    users = broker.topic(name=f"{prefix}.users")
+    missing = f"{users}-{subject}"
+    for what in {"key", "value"} - {subject}:
+        lake.registry.register(f"{users}-{what}", json.dumps(ORDERS))
+    produce(broker, users, 1.5, b"broken")
+    lake.run(days(1, 2))
+    assert list(lake.lake.load_existing().root.topics) == [orders]
+    assert f"topic {users} is left out until the registry has {missing}" in caplog.text
+    lake.registry.register(missing, json.dumps(ORDERS))
+    lake.run(days(2, 3))
+    assert set(lake.lake.load_existing().root.topics) == {orders, users}
+    assert {topic for topic, _, _ in lake.rows(DEAD_LETTERS)} == {orders, users}
+
+
+def test_a_new_topic_whose_log_has_lost_its_beginning_does_not_stop_the_others(
+    broker: TestBroker,
+) -> None:
+    """It begins at the start of its log. In the first interval of a ledger that would be a loss without a trace."""
+    prefix, (orders,) = named(broker, "orders")
+    lake = fan_out(broker, prefix, decode=Json(COLUMNS))
+    produce(broker, orders, 0.5, b'{"n": 1}')
+    lake.run(days(0, 1))
+    late = broker.topic(name=f"{prefix}.late")
+    produce(broker, late, 1.5, b'{"n": 2}', b'{"n": 3}')
+    broker.delete_records(late, 1)
+    lake.run(days(1, 2))
+    assert rows(lake, "late") == [{"n": 3}]
+    lake.assert_verified()
+    empty = fan_out(broker, prefix, decode=Json(COLUMNS))
+    with pytest.raises(OutsideRetention, match=rf"{late}\[0\] begins at offset 1"):
+        empty.run(days(1, 2))
+
+
+def test_a_field_with_the_name_of_a_column_of_the_headers_is_a_column(broker: TestBroker) -> None:
+    prefix, (orders,) = named(broker, "orders")
+    lake = fan_out(broker, prefix, headers="headers")
+    schema = record(("id", "long"), ("headers", "string"))
+    register(lake, orders, schema)
+    for day in (0, 1):
+        produce(broker, orders, day + 0.5, framed(1, encoded(schema, {"id": 1, "headers": "x"})))
+        lake.run(days(day, day + 1))
+    assert rows(lake, "orders") == 2 * [{"id": 1, "headers_2": "x", "headers": []}]
+    lake.assert_verified()
 
 
 def test_a_pattern_without_a_topic_is_refused(broker: TestBroker) -> None:
@@ -158,9 +276,6 @@ def test_a_topic_of_the_ledger_that_no_longer_exists_is_asked_about(broker: Test
         lake.run(days(1, 2))
 
 
-COLUMNS = [Column("n", "long")]
-
-
 @pytest.mark.parametrize(
     ("declared", "problem"),
     [
@@ -171,6 +286,10 @@ COLUMNS = [Column("n", "long")]
             {"decode": Avro(registry="default", schema="follow"), "key": Avro(registry="default")},
             "expected the columns of the key, found none",
         ),
+        ({"decode": Avro(registry="default")}, "expected the columns of the values, found none"),
+        ({"decode": Csv()}, "expected the columns of the values, found none"),
+        ({"decode": None}, "expected the columns of the values, found none"),
+        ({"partition_by": ["century(n)"]}, "partition_by: "),
     ],
 )
 def test_a_declaration_that_cannot_be_is_refused(declared: dict[str, Any], problem: str) -> None:
@@ -186,10 +305,20 @@ def test_a_declaration_that_cannot_be_is_refused(declared: dict[str, Any], probl
         (["a"], [Table("t", topic="a")], "expected the columns of topic 'a', found none there"),
         (["a"], [], "expected at least one topic and one table"),
         ([], [Table("t", COLUMNS)], "expected at least one topic and one table"),
+        (
+            ["a", Topics(pattern="b.*", decode=Json(COLUMNS))],
+            [],
+            "topic a: expected the columns of its values, found none there, and none in a first table",
+        ),
+        (
+            ["a", Topic("b", decode=Json(COLUMNS))],
+            [Table("t", topic="b"), Table("u", COLUMNS)],
+            "topic a: expected the columns of its values",
+        ),
     ],
 )
 def test_a_table_follows_a_topic_that_has_columns(
-    topics: list[str], tables: list[Table], problem: str
+    topics: list[Any], tables: list[Table], problem: str
 ) -> None:
     with pytest.raises(InvalidPipeline) as refused:
         Pipeline(name="p", topics=topics, warehouse="memory://lake/p", job="j.py", tables=tables)
@@ -222,3 +351,30 @@ def test_types_of_a_fan_out_evolve_table_by_table(broker: TestBroker) -> None:
     lake.run(days(1, 2))
     assert types(lake, "orders") == {"id": "long", "amount": "double", "note": "optional string"}
     assert types(lake, "users") == {"name": "string"}
+
+
+def test_a_check_takes_the_topics_and_schemas_of_a_plan(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Topics without a subject are left out of both, and each subject is read once."""
+    prefix, (orders, _) = named(broker, "orders", "users")
+    columns = [Column("id", "long")]
+    lake = fan_out(broker, prefix, decode=Avro(columns, registry="default", misfits="stop"))
+    register(lake, orders, ORDERS)
+    monkeypatch.setenv(
+        "TALLYSTICK_KAFKA_DEFAULT", json.dumps({"bootstrap_servers": broker.bootstrap})
+    )
+    monkeypatch.setattr(check_run, "_registry", lambda _: lake.registry)
+    job = tmp_path / "spark_jobs/edges.py"
+    job.parent.mkdir()
+    job.write_text("from tallystick.spark import run\n\nrun(lambda records: records)\n")
+    options = check_run.CheckOptions(records=1, store=False)
+    found = [
+        finding
+        for finding in check_run.check_pipeline(lake.pipeline(), str(tmp_path), options, first=None)
+        if finding.check == SCHEMAS
+    ]
+    assert [finding.state for finding in found] == ["ok", "ok"], found
+    assert "1 topics, 1 tables" in found[0].text
+    assert f"1 of {orders}-value in registry default" in found[1].text
+    assert lake.registry.requests.count(f"{orders}-value") == 1

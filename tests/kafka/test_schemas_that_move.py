@@ -11,6 +11,8 @@ import pytest
 from support.brokers import TestBroker
 from support.log_lake import LogLake, days
 from support.registered import produce, register, rows, types
+from tallystick.engine.decode.decoder import Reason
+from tallystick.engine.decode.misfits import misfit
 from tallystick.errors import (
     InvalidPipeline,
     RegistryUnavailable,
@@ -18,7 +20,8 @@ from tallystick.errors import (
     SchemaIdConflict,
     SchemaNotFound,
 )
-from tallystick.pipeline import DEAD_LETTERS, Avro, Protobuf, Table, Topic
+from tallystick.format.schemas import FrozenSchema
+from tallystick.pipeline import DEAD_LETTERS, Avro, Column, Format, Protobuf, Table, Topic
 from unit.engine.decode.test_avro import encoded, record
 from unit.engine.decode.test_framed import framed
 
@@ -388,3 +391,79 @@ def test_a_schema_without_fields_is_refused(broker: TestBroker) -> None:
     produce(broker, topic, 0.5, framed(1, b""))
     with pytest.raises(InvalidPipeline, match="expected a schema with fields"):
         lake.run(days(0, 1))
+
+
+def test_versions_are_merged_in_their_order_also_if_a_later_one_has_a_lower_id(
+    broker: TestBroker,
+) -> None:
+    """A registry gives one id to the same schema in several subjects: that of the one that had it first."""
+    topic, other = broker.topic(), broker.topic()
+    lake = LogLake(
+        broker,
+        [following(other), following(topic)],
+        tables=[Table("others", topic=other), Table("events", topic=topic)],
+    )
+    text, number = record(("x", "string")), record(("x", "int"))
+    lake.registry.register(f"{other}-value", json.dumps(text), schema_id=5)
+    lake.registry.register(f"{topic}-value", json.dumps(number), schema_id=10)
+    lake.registry.register(f"{topic}-value", json.dumps(text), schema_id=5)
+    produce(
+        broker, topic, 0.5,
+        framed(10, encoded(number, {"x": 1})),
+        framed(5, encoded(text, {"x": "a"})),
+    )  # fmt: skip
+    lake.run(days(0, 1))
+    assert types(lake) == {"x": "int"}
+    assert rows(lake) == [{"x": 1}]
+    assert len(lake.rows(DEAD_LETTERS)) == 1
+
+
+def test_a_version_of_another_type_that_fits_loses_no_new_field(broker: TestBroker) -> None:
+    topic = broker.topic()
+    lake = lake_of(broker, topic)
+    first, second = record(("x", "double")), record(("x", "long"), ("note", "string"))
+    register(lake, topic, first)
+    produce(broker, topic, 0.5, framed(1, encoded(first, {"x": 0.5})))
+    lake.run(days(0, 1))
+    register(lake, topic, second)
+    produce(broker, topic, 1.5, framed(2, encoded(second, {"x": 5, "note": "n"})))
+    lake.run(days(1, 2))
+    assert types(lake) == {"x": "double", "note": "optional string"}
+    assert rows(lake) == [{"x": 0.5, "note": None}, {"x": 5.0, "note": "n"}]
+    lake.assert_verified()
+
+
+def test_a_topic_whose_only_schema_is_left_out_is_refused_with_the_reason(
+    broker: TestBroker,
+) -> None:
+    topic = broker.topic()
+    lake = lake_of(broker, topic)
+    schema = record(("v", "int"), name="r0")
+    for level in range(1, 30):
+        schema = record(("a", schema), ("b", f"r{level - 1}"), name=f"r{level}")
+    register(lake, topic, schema)
+    produce(broker, topic, 0.5, framed(1, b""))
+    with pytest.raises(InvalidPipeline, match=r"expected a schema with fields.*at most 10000"):
+        lake.run(days(0, 1))
+
+
+def test_a_plan_compares_the_schemas_with_the_columns_once(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = broker.topic()
+    declared = Avro([Column("n", "long")], registry="default", misfits="stop")
+    lake = LogLake(broker, [Topic(topic, decode=declared)], tables=[Table("events", topic=topic)])
+    schema = record(("n", "long"))
+    register(lake, topic, schema)
+    for day in (0, 1):
+        produce(broker, topic, day + 0.5, framed(1, encoded(schema, {"n": day})))
+        lake.run(days(day, day + 1))
+    compared: list[int] = []
+
+    def counted(planned: Format, found: FrozenSchema) -> Reason | None:
+        compared.append(found.id)
+        return misfit(planned, found)
+
+    monkeypatch.setattr("tallystick.engine.decode.misfits.misfit", counted)
+    assert len(lake.planned(days(0, 2), run="again", mode="replace").intervals) == 2
+    assert compared == [1]

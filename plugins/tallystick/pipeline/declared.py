@@ -26,7 +26,7 @@ from tallystick.pipeline.outputs import (
 )
 from tallystick.pipeline.planned import PipelineSpec, TopicSpec
 from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
-from tallystick.pipeline.topics import DeclaredFormat, Topic
+from tallystick.pipeline.topics import DeclaredFormat, Topic, rows_form
 
 # Increase it when the same bytes, job and declaration would give other rows: committed intervals then count as changed.
 ROW_SEMANTICS = 1
@@ -282,7 +282,7 @@ class Pipeline:
         if isinstance(topic, Topics):
             return topic.to_json()
         assert isinstance(topic, Topic)
-        return topic.to_json(self._first_columns())
+        return rows_form(topic, self._first_columns())
 
     def _first_columns(self) -> Sequence[Column]:
         """Return the columns of the first table, which a topic without columns of its own has."""

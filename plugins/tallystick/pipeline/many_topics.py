@@ -12,7 +12,7 @@ from tallystick.errors import listed
 from tallystick.format import keys
 from tallystick.pipeline.columns import refuse, several
 from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
-from tallystick.pipeline.topics import DeclaredFormat, Topic
+from tallystick.pipeline.topics import DeclaredFormat, Topic, rows_form
 
 _FIELD = re.compile(r"\{(\w+)\}")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9_-]")
@@ -97,7 +97,7 @@ class Topics:
 
     def to_json(self) -> dict[str, Any]:
         """Return all that determines the rows, for the fingerprint."""
-        one = self.topic("any").to_json(())
+        one = rows_form(self.topic("any"), ())
         return {
             **{what: one[what] for what in ("decode", "key", "headers")},
             "pattern": self.pattern,

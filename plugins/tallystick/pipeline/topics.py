@@ -110,23 +110,6 @@ class Topic:
             )
         return Json(left).format if self.decode is None else _planned(self.decode, left)
 
-    def to_json(self, first_table: Sequence[Column]) -> dict[str, Any]:
-        """Return all that determines the rows, for the fingerprint: not `begin`, and not the columns of schemas."""
-        if self.follows:
-            assert self.decode is not None
-            # A format has columns; those of the schemas are not part of the declaration.
-            planned = _planned(self.decode, [Column("followed", "string")])
-            decode = planned.to_json() | {"columns": []}
-        else:
-            decode = self.value_format(first_table).to_json()
-        key = self.key_format
-        return {
-            "name": self.name,
-            "decode": decode,
-            "key": None if key is None else key.to_json(),
-            "headers": self.headers,
-        }
-
     def _check_format(self, argument: str) -> None:
         found = getattr(self, argument)
         if isinstance(found, Format) and found.name == JSON:
@@ -175,6 +158,23 @@ class Topic:
         return (
             found if self.headers is None else [*found, ("headers", headers_column(self.headers))]
         )
+
+
+def rows_form(topic: Topic, first_table: Sequence[Column]) -> dict[str, Any]:
+    """Return all of a topic that determines the rows, for the fingerprint: not `begin`, and no columns of schemas."""
+    if topic.follows:
+        assert topic.decode is not None
+        # A format has columns; those of the schemas are not part of the declaration.
+        decode = _planned(topic.decode, [Column("followed", "string")]).to_json() | {"columns": []}
+    else:
+        decode = topic.value_format(first_table).to_json()
+    key = topic.key_format
+    return {
+        "name": topic.name,
+        "decode": decode,
+        "key": None if key is None else key.to_json(),
+        "headers": topic.headers,
+    }
 
 
 def headers_column(name: str) -> Column:

@@ -30,8 +30,8 @@ def resolved(registry: SchemaRegistry, subjects: Iterable[str]) -> ResolvedSubje
 
     An id that several versions have is kept once, with the first of its subjects and its lowest version there. Raises
     SchemaIdConflict if two versions with the same id differ. Raises RegistryRefused if references form a cycle or are
-    nested deeper than 64, if two of them have the same name and other texts, or if there are more than 10,000 schemas or 16
-    MiB of text. Raises what the registry raises.
+    nested deeper than 64, if two of them have the same name and other texts, or if there are more than 10,000 schemas or
+    16 MiB of text. Raises what the registry raises.
     """
     found: dict[int, FrozenSchema] = {}
     ids: dict[str, dict[int, None]] = {}

@@ -212,7 +212,10 @@ def test_a_gzip_file_is_read_up_to_the_limit(folder: Path) -> None:
     [
         (b"", "expected JSON lines, found an empty file"),
         (b"[\n1\n]", "expected JSON objects with fields at the top level, found none in 3 records"),
-        (b"\x00\x00\x00\x00\x05\x02\x04", "They have Confluent's wire format (schema 5): declare the topic with Avro"),
+        (
+            b"\x00\x00\x00\x00\x05\x02\x04",
+            "They have Confluent's wire format (schema 5): declare the topic with Avro",
+        ),
         (b"\x1f\x8bno gzip", "cannot be read"),
         (None, "cannot be read"),
     ],

@@ -52,7 +52,7 @@ class PlanAttempt:
         resolved: ResolvedPipeline,
     ) -> None:
         self.schemas = resolved.schemas
-        # The first interval of a ledger begins where its start says, so there nothing begins at the start of its log.
+        # In the first interval of a ledger a topic begins at the interval's start, not at the start of its log.
         self._found_later = resolved.new_by_pattern if snapshot.root.topics else frozenset()
         self.snapshot, self.log, self.plan_request, self.ledger = (
             snapshot,
@@ -320,7 +320,7 @@ class PlanAttempt:
                 # incarnation begins at the origins that the operator confirmed.
                 continue
             if name in self._found_later:
-                continue  # such a topic begins at the start of its log, whatever had expired before
+                continue  # such a topic begins at the start of its log, also if older records have expired
             unproven = self.log.unproven(keys.kafka_topic(name), positions, at_ms)
             for partition, start in unproven.items():
                 raise OutsideRetention(

@@ -53,7 +53,7 @@ def resolved_pipeline(
         open_registry,
         may_lack=new,
     )
-    for name, subjects in schemas.lacking().items():
+    for name, subjects in (schemas.lacking() if new else {}).items():
         log.warning("topic %s is left out until the registry has %s", name, listed(subjects))
         del topics[name]
     columns = _columns(topics, tables, schemas, root)

@@ -29,7 +29,7 @@ from pyiceberg.catalog.memory import InMemoryCatalog
 from tallystick.engine.decode.avro.rows import AvroContent
 from tallystick.engine.decode.followed import followed_columns
 from tallystick.format.schemas import FrozenSchema, schema_digest
-from tallystick.pipeline import Column
+from tallystick.pipeline import Avro, Column
 
 INTEROP = (files("avro") / "interop.avsc").read_text()
 
@@ -45,7 +45,7 @@ def followed(text: str) -> tuple[Column, ...]:
         references=(),
         sha256=schema_digest("AVRO", text, ()),
     )
-    return followed_columns([schema])
+    return followed_columns(Avro(registry="default", schema="follow"), [schema]).columns
 
 
 def rows(columns: tuple[Column, ...], text: str, values: list[bytes]) -> list[dict[str, Any]]:

@@ -160,7 +160,7 @@ def test_records_of_a_version_without_columns_stay_rows() -> None:
     ("versions", "taken", "expected"),
     [
         ([["headers"]], ["headers"], ["headers_2 < headers"]),
-        ([["k"], ["k", "K"]], ["k"], ["k_2 < k", "K_3 < K"]),
+        ([["k"], ["k", "K"]], ["k"], ["k_2 < k", "K_2_2 < K"]),
         ([["userId"], ["userid"]], [], ["userId", "userid_2 < userid"]),
         ([["_id"], ["_id", "id"]], [], ["id < _id", "id_2 < id"]),
     ],

@@ -20,7 +20,7 @@ from tallystick.engine.decode.followed import followed_columns
 from tallystick.engine.decode.protobuf.compile import compiled_descriptors
 from tallystick.engine.decode.protobuf.rows import MessageContent
 from tallystick.format.schemas import FrozenSchema, schema_digest
-from tallystick.pipeline import Column
+from tallystick.pipeline import Column, Protobuf
 
 SCHEMA = "google/protobuf/descriptor.proto"
 OWN = files("grpc_tools") / "_proto" / SCHEMA
@@ -90,7 +90,7 @@ def test_each_file_of_google_is_read_as_its_runtime_reads_it() -> None:
         sha256=schema_digest("PROTOBUF", text, ()),
         compiled=base64.b64encode(descriptors()).decode(),
     )
-    columns = followed_columns([schema])
+    columns = followed_columns(Protobuf(registry="default", schema="follow"), [schema]).columns
     assert [column.name for column in columns] == ["file"]
     assert depth(columns[0]) > 8
     records = [FileDescriptorSet(file=[one]) for one in real_files()]
