@@ -21,6 +21,7 @@ from tallystick.errors import (
     SchemaNotFound,
 )
 from tallystick.format.schemas import FrozenSchema
+from tallystick.kafka.planning import LogPlanner
 from tallystick.pipeline import DEAD_LETTERS, Avro, Column, Format, Protobuf, Table, Topic
 from unit.engine.decode.test_avro import encoded, record
 from unit.engine.decode.test_framed import framed
@@ -241,6 +242,37 @@ def test_a_schema_that_does_not_fit_the_table_in_the_lake_has_dead_letters(
     lake.run(days(1, 2))
     assert [letter["kind"] for letter in lake.rows(DEAD_LETTERS).values()] == ["schema"]
     assert types(lake)["n"] == "int"
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_a_schema_that_is_registered_while_a_run_plans_loses_no_record(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch, *, follows: bool
+) -> None:
+    """Declared columns: schemas are read after the offsets, so that a plan has those of all of its records."""
+    topic = broker.topic()
+    lake = lake_of(broker, topic)
+    if not follows:
+        columns = [Column("n", "long")]
+        lake.topics = [Topic(topic, decode=Avro(columns, registry="default"))]
+        lake.tables = [Table("events", columns)]
+    register(lake, topic, FIRST)
+    produce(broker, topic, 0.4, framed(1, encoded(FIRST, ROW_1)))
+    real = LogPlanner.boundary
+
+    def boundary(self: LogPlanner, *place: Any, **options: Any) -> Any:
+        if len(lake.registry.found[f"{topic}-value"]) == 1:
+            register(lake, topic, SECOND)
+            produce(broker, topic, 0.5, framed(2, encoded(SECOND, ROW_2)))
+        return real(self, *place, **options)
+
+    monkeypatch.setattr(LogPlanner, "boundary", boundary)
+    lake.run(days(0, 1))
+    kinds = [letter["kind"] for letter in lake.rows(DEAD_LETTERS).values()]
+    assert kinds == (["schema_id"] if follows else [])
+    lake.run(days(0, 1), run="again", mode="replace")
+    assert [row["n"] for row in rows(lake)] == [1, 2**40]
+    assert not lake.rows(DEAD_LETTERS)
+    lake.assert_verified()
 
 
 def test_an_id_that_the_registry_lost_is_a_dead_letter_until_it_is_back(broker: TestBroker) -> None:

@@ -25,6 +25,7 @@ from tallystick.format.root import RootTable, RootTopic
 from tallystick.lake import Snapshot, Update
 from tallystick.operations.kafka_log import KafkaLog, TopicDescription
 from tallystick.operations.plan.closed import closed_topics, positions_without_lookup
+from tallystick.operations.plan.earlier import plans_with_schemas
 from tallystick.operations.plan.request import PlannedInterval, PlanRequest, PlanResult, plan_result
 from tallystick.operations.plan.resolving import ResolvedPipeline
 from tallystick.operations.plan.tables import evolved_tables, planned_tables
@@ -380,27 +381,15 @@ class PlanAttempt:
         The other plans are the one that is replaced, and those of the nearest committed intervals with records, on both
         sides: a plan has all schemas of its subjects, so that these are enough.
         """
-        nearest = self._nearest_with_records(self.ledger, interval)
-        if not nearest:
-            nearest = self._nearest_with_records(self.snapshot.whole_ledger(), interval)
-        others = {c.plan for c in (replaced, *nearest) if c is not None}
+        others = plans_with_schemas(
+            self.ledger, self.snapshot.whole_ledger, interval, replaced=replaced
+        )
         for key in sorted(others - self._schemas_compared):
             self._schemas_compared.add(key)
             if (plan := self.lake.plan(key)) is not None:
                 self.schemas.check_same(plan.registries)
         self.schemas.check_misfits(self.plan_request.pipeline)
         return self.schemas.registries()
-
-    @staticmethod
-    def _nearest_with_records(ledger: Ledger, interval: Interval) -> list[Committed]:
-        read = [
-            (e.interval, e.committed)
-            for e in ledger.entries
-            if e.committed and e.committed.totals.records + e.committed.totals.dead_letters
-        ]
-        before = [committed for at, committed in read if at.end <= interval.start]
-        after = [committed for at, committed in read if at.start >= interval.end]
-        return [*before[-1:], *after[:1]]
 
     def _planned_topic(
         self,

@@ -802,7 +802,10 @@ def test_memory_is_limited_by_what_values_take_and_not_by_the_bytes_of_a_record(
 def test_elements_without_bytes_are_limited_since_they_cost_time() -> None:
     empty = record(*((f"f{n}", "null") for n in range(200)), name="empty")
     schema = record(("v", {"type": "array", "items": empty}), ("n", "int"))
-    body = lambda count: zigzag(count) + zigzag(0) + zigzag(7)  # noqa: E731
+
+    def body(count: int) -> bytes:
+        return zigzag(count) + zigzag(0) + zigzag(7)
+
     decoded = decode(
         schema, [Column("n", "int")], body(EMPTY_MAX), body(EMPTY_MAX + 1), body(900_000)
     )

@@ -50,7 +50,7 @@ FIRST = {
     "unscaled": b"\x0f",
     "day": date(2026, 3, 1),
     "at": datetime(2026, 3, 1, 10, 0, 0, 123456),  # noqa: DTZ001 - a timestamp without a zone
-    "at_ms": datetime(2026, 3, 1, 10, 0, 0, 123000),  # noqa: DTZ001
+    "at_ms": datetime(2026, 3, 1, 10, 0, 0, 123000),  # noqa: DTZ001 - a timestamp without a zone
     "atz": datetime(2026, 3, 1, 10, 0, 0, 123456, UTC),
     "t": 18_930_500_000,
     "ok": True,
@@ -67,8 +67,8 @@ SECOND = NULLS | {
     "scale": 3,
     "unscaled": (12345678901234567890123).to_bytes(10, "big"),
     "day": date(99, 12, 31),
-    "at": datetime(1969, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001
-    "at_ms": datetime(2026, 3, 1, 10),  # noqa: DTZ001
+    "at": datetime(1969, 12, 31, 23, 59, 59, 999999),  # noqa: DTZ001 - a timestamp without a zone
+    "at_ms": datetime(2026, 3, 1, 10),  # noqa: DTZ001 - a timestamp without a zone
     "atz": datetime(1900, 1, 1, tzinfo=UTC),
     "t": 0,
     "ok": False,
