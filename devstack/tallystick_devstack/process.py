@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tallystick.errors import SettingsError
+from tallystick_devstack.rotation import last_rotation
 
 _WARDEN = Path(__file__).with_name("warden.py")
 _POLL_S = 0.05
@@ -80,6 +81,7 @@ class ChildProcess:
         warden += ["--stop-signal", str(int(stop_signal))]
         warden += ["--user", user] if user is not None else []
         self._log_start = log_path.stat().st_size if log_path.exists() else 0
+        self._rotation = last_rotation(log_path)
         with log_path.open("ab") as log:
             self._warden = subprocess.Popen(
                 [*warden, "--", *map(str, command)],
@@ -133,7 +135,8 @@ class ChildProcess:
         """Return the last lines that this child (not an earlier one with the same log) has written."""
         with self.log_path.open("rb") as log:
             end = log.seek(0, os.SEEK_END)
-            start = self._log_start if self._log_start <= end else 0  # shorter: it was rotated
+            same = self._rotation == last_rotation(self.log_path) and self._log_start <= end
+            start = self._log_start if same else 0
             log.seek(max(start, end - _TAIL_BYTES))
             text = log.read().decode("utf-8", errors="replace")
         return "\n".join(text.splitlines()[-lines:])

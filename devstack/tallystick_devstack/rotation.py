@@ -16,6 +16,17 @@ LOG_MAX_BYTES = 8 << 20
 KEPT = 1
 
 
+def last_rotation(log: Path) -> tuple[int, int] | None:
+    """Return what identifies the last rotation of a log: the copy's inode and time in nanoseconds. None: it had none.
+
+    The length of the log does not show a rotation: after it, the log can grow longer than it was.
+    """
+    with suppress(OSError):
+        copy = log.with_name(f"{log.name}.{KEPT}").stat()
+        return copy.st_ino, copy.st_mtime_ns
+    return None
+
+
 def rotate(logs: Iterable[Path], *, max_bytes: int = LOG_MAX_BYTES) -> None:
     """Copy each log that is longer than `max_bytes` to `<name>.1`, then truncate it.
 

@@ -60,3 +60,16 @@ def test_a_running_server_continues_at_the_start_and_its_last_lines_are_read(
         assert "x" * 100 in server.tail()
         # Without O_APPEND it would continue at its old position, after a gap of zeros.
         assert b"\0" not in log.read_bytes()
+
+
+@pytest.mark.parametrize("written", [0, 1, 99, 100, 101, 10_000])
+def test_the_last_lines_are_read_however_long_the_log_has_become_since_its_rotation(
+    tmp_path: Path, written: int
+) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("x" * 99 + "\n")
+    with ChildProcess([sys.executable, "-c", "pass"], name="a server", log_path=log) as server:
+        wait_until(lambda: not server.alive, deadline_s=60, what="its end")
+        rotate([log], max_bytes=50)
+        log.write_text("y" * written)
+        assert server.tail() == "y" * written
