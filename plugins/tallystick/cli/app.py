@@ -128,18 +128,19 @@ def status(
     as_json: bool = AsJson,
 ) -> None:
     """Show intervals, gaps and how to fill them, grants and how to end them, losses and lag."""
-    from tallystick.cli import health, json_output, lag, rows, status_text
-    from tallystick.operations.status import read_status
+    from tallystick.cli import json_output, lag, rows, status_text
+    from tallystick.operations.lag import read_lag
+    from tallystick.operations.status import problems, read_status
 
     form = forms.chosen(form, as_json=as_json)
     opened = _open(lake)
     with busy("reading the ledger"):
         answer = read_status(opened)
-    found = health.problems(answer, allowed=allow)
+    found = problems(answer, allowed=allow)
     behind = None
     if not no_kafka and answer.read_to:
         with busy("reading Kafka"):
-            behind = lag.read_lag(opened, answer, connection=kafka, read_ends=lag.read_kafka)
+            behind = read_lag(opened, answer, connection=kafka, read_ends=lag.ends_within_limit)
     shown = limit if limit is not None else 50 if form.for_people else 0
 
     def document() -> Any:
@@ -378,7 +379,7 @@ def show(
     """Show a plan, report, commit record, ledger page or the root, checked against its format."""
     import json
 
-    from tallystick.cli.show import read_object, split_address
+    from tallystick.operations.read_object import read_object, split_address
 
     named, key = split_address(what)
     found = read_object(_open(named or lake), key)

@@ -8,11 +8,10 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from tallystick.cli.lag import Lag
 from tallystick.cli.publish import Publishing
 from tallystick.cli.run_link import run_url
 from tallystick.format import keys
@@ -21,6 +20,7 @@ from tallystick.format.keys import Kind
 from tallystick.format.page import TOTALS, Totals
 from tallystick.format.record import CommittedInterval
 from tallystick.operations.gc import Collection, Heap
+from tallystick.operations.lag import Lag
 from tallystick.operations.preview import Preview
 from tallystick.operations.release import Released
 from tallystick.operations.status import CommitLog, IntervalStatus, LakeTables, Status, dead_share
@@ -138,6 +138,10 @@ def _interval_status(one: IntervalStatus) -> Form:
     }
 
 
+def _seconds(length: timedelta | None) -> int | None:
+    return None if length is None else round(length.total_seconds())
+
+
 def _lag(lag: Lag) -> Form:
     return {
         "connection": lag.connection,
@@ -149,6 +153,18 @@ def _lag(lag: Lag) -> Form:
                 "gone": one.gone,
                 "before": one.before,
                 "after": one.after,
+                "age_s": _seconds(one.age(lag.at)),
+                "kept_s": _seconds(one.kept),
+                "partitions": [
+                    {
+                        "end": p.end,
+                        "read_to": p.read_to,
+                        "lag": p.lag,
+                        "gone": p.gone,
+                        "next_at": None if p.next_at is None else keys.instant(p.next_at),
+                    }
+                    for p in one.partitions
+                ],
             }
             for name, one in lag.topics.items()
         },

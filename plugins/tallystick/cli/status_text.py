@@ -8,7 +8,6 @@ from datetime import UTC, timedelta
 
 from tallystick.cli.colour import painted
 from tallystick.cli.interval_table import interval_table
-from tallystick.cli.lag import Lag
 from tallystick.cli.run_link import URL_ENVS, run_url
 from tallystick.cli.text import (
     INDENT,
@@ -22,6 +21,7 @@ from tallystick.cli.text import (
     spell,
 )
 from tallystick.format.interval import Interval
+from tallystick.operations.lag import Lag, TopicLag
 from tallystick.operations.status import Status
 from tallystick.operations.status.gaps import Gap
 from tallystick.operations.status.grants import GrantStatus
@@ -91,8 +91,16 @@ def _lag(answer: Status, lag: Lag | None) -> list[str]:
     to = "the topic's beginning" if answer.committed_to is None else spell(answer.committed_to)
     for name, one in lag.topics.items():
         gone = f"; the log has lost {one.gone:,} of them" if one.gone else ""
-        lines.append(paragraph(f"lag of topic {name}: {many(one.lag, 'offset')} after {to}{gone}"))
+        oldest = _oldest(one, lag)
+        lines.append(
+            paragraph(f"lag of topic {name}: {many(one.lag, 'offset')} after {to}{oldest}{gone}")
+        )
     return lines
+
+
+def _oldest(topic: TopicLag, lag: Lag) -> str:
+    waiting = topic.age(lag.at)
+    return f", the oldest is {age(waiting)} old" if waiting else ""
 
 
 def _all_dead(answer: Status) -> list[str]:

@@ -69,9 +69,7 @@ class LogPlanner:
 
     def retention_ms(self, topic: str) -> int | None:
         """Return how long the topic keeps records (`retention.ms`); None if it deletes none by their age."""
-        policy = self._client.topic_config(topic, "cleanup.policy")
-        kept_ms = int(self._client.topic_config(topic, "retention.ms"))
-        return kept_ms if kept_ms >= 0 and "delete" in policy.split(",") else None
+        return kept_ms(self._client, topic)
 
     def log_starts(self, topic: str) -> tuple[int, ...]:
         """Return the log start of each partition. Raises IdentityChanged if the topic does not exist."""
@@ -195,6 +193,13 @@ class LogPlanner:
         )
         self._layouts[topic] = layout
         return layout
+
+
+def kept_ms(client: KafkaClient, topic: str) -> int | None:
+    """Return how long the topic keeps records (`retention.ms`); None if it deletes none by their age."""
+    policy = client.topic_config(topic, "cleanup.policy")
+    found = int(client.topic_config(topic, "retention.ms"))
+    return found if found >= 0 and "delete" in policy.split(",") else None
 
 
 def _floor_beyond(place: str, floor: int, end: int) -> LogDamaged:

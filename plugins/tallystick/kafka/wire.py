@@ -79,6 +79,33 @@ class EpochEnd:
     end_offset: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionEnds:
+    """The log of a partition: `start <= offset < end`.
+
+    `next_at_ms`: the timestamp of the first record at or after the requested offset, in milliseconds since 1970. None if
+    there is no such record, or if the broker did not return it.
+    """
+
+    start: int
+    end: int
+    next_at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicEnds:
+    """A topic in Kafka: its identity and its partitions (the index is the partition number).
+
+    `kept_ms`: how long records are kept, `retention.ms`. None if they are not deleted by their age, or if this user may
+    not read the topic's configuration.
+    """
+
+    topic_id: str
+    cluster_id: str
+    partitions: tuple[PartitionEnds, ...]
+    kept_ms: int | None = None
+
+
 def topic_id_text(raw: uuid.UUID) -> str:
     """Format a topic id as Kafka's own tools do: 22 characters of URL-safe base64."""
     return base64.urlsafe_b64encode(raw.bytes).decode().rstrip("=")

@@ -157,11 +157,14 @@ class Lake:
 
     def _page(self, key: keys.PageKey) -> Page:
         if key not in self._pages:
-            found = self.store.get(key)
-            if found is None:
-                raise ObjectGoneError(key)
-            self._pages[key] = Page.decode(found.body, where=self.where(key))
+            self._pages[key] = self._read_page(key)
         return self._pages[key]
+
+    def _read_page(self, key: keys.PageKey) -> Page:
+        found = self.store.get(key)
+        if found is None:
+            raise ObjectGoneError(key)
+        return Page.decode(found.body, where=self.where(key))
 
     def plan(self, key: str) -> Plan | None:
         """Read a plan; return None if gc has deleted it."""

@@ -86,6 +86,10 @@ class Snapshot:
         """Return one page of this root, by its key."""
         return self.lake._page(key)
 
+    def page_once(self, key: keys.PageKey) -> Page:
+        """Return one page of this root without keeping it in memory."""
+        return self.lake._read_page(key)
+
     def check_still_there(self) -> None:
         """Raise RootMovedError if the root has moved, so that the swap begins again early. It only reads."""
         if self.lake._moved(self):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.small_lake import SmallLake
-from tallystick.cli.health import PROBLEMS
+from tallystick.operations.status import PROBLEMS
 from unit.cli.invoke import LAKE, tally_json
 
 DOCS = Path(__file__).parents[3] / "docs"

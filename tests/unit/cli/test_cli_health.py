@@ -5,19 +5,24 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from support.small_lake import TOPIC, SmallLake, day, days
 from tallystick.cli import lag
-from tallystick.cli.health import PROBLEMS
-from tallystick.cli.lag import TopicEnds, read_lag
 from tallystick.errors import KafkaUnavailable
+from tallystick.kafka.wire import PartitionEnds, TopicEnds
+from tallystick.operations.lag import read_lag
 from tallystick.operations.release import release
-from tallystick.operations.status import read_status
+from tallystick.operations.status import PROBLEMS, read_status
 from unit.cli.invoke import LAKE, tally, tally_json, too_wide
+
+# 2024-04-30 23:00: one hour before the time of the lake's clock.
+NEXT_AT_MS = 1_714_518_000_000
 
 
 def output_of(*argv: str, code: int = 0) -> str:
@@ -141,9 +146,22 @@ def ends_of(lake: SmallLake) -> TopicEnds:
     return TopicEnds(
         topic_id=topic.topic_id,
         cluster_id=topic.cluster_id,
-        starts=tuple(p.log_start for p in topic.partitions),
-        ends=tuple(p.end for p in topic.partitions),
+        partitions=tuple(
+            PartitionEnds(start=p.log_start, end=p.end, next_at_ms=NEXT_AT_MS)
+            for p in topic.partitions
+        ),
+        kept_ms=86_400_000,
     )
+
+
+def grown(lake: SmallLake) -> TopicEnds:
+    """Return the topic's ends with a third partition, of which 5 offsets are gone."""
+    seen = ends_of(lake)
+    return replace(seen, partitions=(*seen.partitions, PartitionEnds(start=5, end=12)))
+
+
+def end_of(seen: TopicEnds) -> int:
+    return sum(one.end for one in seen.partitions)
 
 
 @pytest.fixture
@@ -151,11 +169,11 @@ def kafka(lake: SmallLake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Replace Kafka by the lake's log; the value is the list of the connections that were used."""
     connections: list[str] = []
 
-    def answer(connection: str, topics: Sequence[str]) -> Mapping[str, TopicEnds]:
+    def answer(connection: str, offsets: Mapping[str, Sequence[int]]) -> Mapping[str, TopicEnds]:
         connections.append(connection)
-        return {topic: ends_of(lake) for topic in topics}
+        return {topic: ends_of(lake) for topic in offsets}
 
-    monkeypatch.setattr(lag, "read_kafka", answer)
+    monkeypatch.setattr(lag, "read_ends", answer)
     return connections
 
 
@@ -164,20 +182,38 @@ def test_lag_is_what_comes_after_the_latest_committed_interval(
 ) -> None:
     status = read_status(lake.lake)
     assert status.committed_to == day(6)
-    behind = sum(ends_of(lake).ends) - sum(status.read_to[TOPIC])
+    behind = end_of(ends_of(lake)) - sum(status.read_to[TOPIC])
     assert behind > 0
+    age = datetime.now(UTC) - datetime.fromtimestamp(NEXT_AT_MS / 1000, tz=UTC)
     output = output_of("status", LAKE)
-    assert f"lag of topic events: {behind} offsets after 2013-01-06" in output
+    shown = (
+        f"lag of topic events: {behind} offsets after 2013-01-06, the oldest is {age.days} d old"
+    )
+    assert shown in output
     assert tally_json("status", LAKE)["lag"] == {
         "connection": "default",
         "topics": {
             "events": {
-                "end": sum(ends_of(lake).ends),
+                "end": end_of(ends_of(lake)),
                 "read_to": sum(status.read_to[TOPIC]),
                 "lag": behind,
                 "gone": 0,
                 "before": 0,
                 "after": 0,
+                "age_s": pytest.approx(age.total_seconds(), abs=600),
+                "kept_s": 86_400,
+                "partitions": [
+                    {
+                        "end": one.end,
+                        "read_to": read_to,
+                        "lag": one.end - read_to,
+                        "gone": 0,
+                        "next_at": "2024-04-30T23:00:00.000Z",
+                    }
+                    for one, read_to in zip(
+                        ends_of(lake).partitions, status.read_to[TOPIC], strict=True
+                    )
+                ],
             }
         },
         "error": None,
@@ -234,15 +270,11 @@ def test_without_kafka_nothing_is_claimed_about_before_and_after(lake: SmallLake
 
 
 def test_a_new_partition_is_after_the_ledger_and_not_before_it(lake: SmallLake) -> None:
-    seen = ends_of(lake)
-    grown = TopicEnds(
-        topic_id=seen.topic_id,
-        cluster_id=seen.cluster_id,
-        starts=(*seen.starts, 5),
-        ends=(*seen.ends, 12),
-    )
     found = read_lag(
-        lake.lake, read_status(lake.lake), connection=None, read_ends=lambda *_: {TOPIC: grown}
+        lake.lake,
+        read_status(lake.lake),
+        connection=None,
+        read_ends=lambda *_: {TOPIC: grown(lake)},
     )
     assert (found.topics[TOPIC].before, found.topics[TOPIC].after) == (0, 7)
 
@@ -267,15 +299,10 @@ def test_lag_includes_what_the_log_has_lost(lake: SmallLake, kafka: list[str]) -
 
 def test_lag_counts_a_new_partition_from_its_beginning(lake: SmallLake) -> None:
     status = read_status(lake.lake)
-    seen = ends_of(lake)
-    grown = TopicEnds(
-        topic_id=seen.topic_id,
-        cluster_id=seen.cluster_id,
-        starts=(*seen.starts, 5),
-        ends=(*seen.ends, 12),
+    before, after = (
+        read_lag(lake.lake, status, connection=None, read_ends=partial(lambda e, *_: {TOPIC: e}, e))
+        for e in (ends_of(lake), grown(lake))
     )
-    before = read_lag(lake.lake, status, connection=None, read_ends=lambda *_: {TOPIC: seen})
-    after = read_lag(lake.lake, status, connection=None, read_ends=lambda *_: {TOPIC: grown})
     assert after.topics[TOPIC].lag == before.topics[TOPIC].lag + 7
 
 
@@ -315,7 +342,9 @@ def test_unreachable_or_silent_brokers_give_no_lag(
     assert "lag unknown (kafka_unavailable)" in output_of("status", LAKE)
 
 
-def test_a_lag_request_that_hangs_ends_at_its_limit(lake: SmallLake) -> None:
+def test_a_lag_request_that_hangs_ends_at_its_limit(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released = threading.Event()
 
     def hang(*_: Any) -> Mapping[str, TopicEnds]:
@@ -323,8 +352,10 @@ def test_a_lag_request_that_hangs_ends_at_its_limit(lake: SmallLake) -> None:
         return {}
 
     status = read_status(lake.lake)
+    monkeypatch.setattr(lag, "read_ends", hang)
+    monkeypatch.setattr(lag, "LIMIT_S", 0.05)
     try:
-        found = read_lag(lake.lake, status, connection=None, read_ends=hang, limit_s=0.05)
+        found = read_lag(lake.lake, status, connection=None, read_ends=lag.ends_within_limit)
         assert not released.is_set()
     finally:
         released.set()

@@ -19,7 +19,7 @@ from tallystick_devstack.process import wait_until
 PROGRAM = """
 import sys
 from types import SimpleNamespace
-from tallystick.cli import app, health, json_output, status_text, text
+from tallystick.cli import app, json_output, status_text, text
 from tallystick.operations import preview, status, verify
 
 def slow(*_, watch=None, **__):
@@ -30,7 +30,7 @@ def slow(*_, watch=None, **__):
 
 status.read_status = status.read_log = status.read_tables = verify.verify = preview.preview = slow
 status_text.status = lambda *_, **__: ""
-health.problems = lambda *_, **__: {}
+status.problems = lambda *_, **__: {}
 for module in (json_output, text):
     for name in ("status", "log", "tables", "proof", "preview"):
         setattr(module, name, lambda *_, **__: {} if module is json_output else "")

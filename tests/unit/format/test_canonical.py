@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tallystick.errors import Corrupt
@@ -99,6 +99,47 @@ def test_a_body_that_is_not_canonical_is_refused(body: bytes, why: str) -> None:
 def test_brackets_inside_strings_do_not_count_as_depth() -> None:
     text = '[{"\\' * 60
     assert read(dumps({"format": NAME, "a": text, "b": [[], {}]})) == {"a": text, "b": [[], {}]}
+
+
+def depth_by_byte(body: bytes) -> int:
+    """Return the greatest depth of brackets outside of strings, byte by byte."""
+    depth = deepest = 0
+    in_string = escaped = False
+    for byte in body:
+        if in_string:
+            in_string = escaped or byte != ord('"')
+            escaped = not escaped and byte == ord("\\")
+        elif byte == ord('"'):
+            in_string = True
+        elif byte in b"[]{}":
+            depth += 1 if byte in b"[{" else -1
+            deepest = max(deepest, depth)
+    return deepest
+
+
+nested = st.recursive(
+    st.text('[]{}",\\', max_size=9),
+    lambda inner: st.builds(
+        lambda times, text: "[" * times + text + "]" * times, st.integers(0, 70), inner
+    ),
+    max_leaves=4,
+)
+
+
+@given(text=nested | st.text('[]{}",\\', max_size=300))
+@example(text="[" * 64 + "]" * 64)
+@example(text="[" * 65 + "]" * 65)
+@example(text="{" * 65)
+@example(text="]" * 9 + "[" * 73)
+@example(text="]" * 9 + "[" * 74)
+@example(text="[" * 65 + '"]]')
+@example(text="[" * 60 + '"' + "[" * 9)
+@example(text="[" * 60 + '"\\"' + "[" * 9)
+@example(text="[" * 60 + '"\\\\"' + "[" * 9)
+@example(text="[" * 60 + '"\\')
+def test_the_depth_is_that_of_brackets_outside_of_strings(text: str) -> None:
+    body = text.encode()
+    assert canonical._depth_exceeds(body) is (depth_by_byte(body) > canonical.DEPTH_MAX)
 
 
 def test_a_body_that_is_too_large_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tallystick.operations.status.gaps import Gap
+from tallystick.operations.status.outline import StatusCache
+from tallystick.operations.status.problems import PROBLEMS, problems
 from tallystick.operations.status.read import (
     CommitLine,
     CommitLog,
@@ -17,14 +19,17 @@ from tallystick.operations.status.read import (
 )
 
 __all__ = [
+    "PROBLEMS",
     "CommitLine",
     "CommitLog",
     "Gap",
     "IntervalStatus",
     "LakeTables",
     "Status",
+    "StatusCache",
     "TableStatus",
     "dead_share",
+    "problems",
     "read_log",
     "read_status",
     "read_tables",

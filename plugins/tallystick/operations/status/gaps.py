@@ -8,22 +8,24 @@ which do not depend on the schedule.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from tallystick.format.interval import Interval
-from tallystick.format.page import Entry
+from tallystick.format.page import Boundary, Entry
 from tallystick.format.root import RootTopic
 from tallystick.protocol import adoption
-from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.planning import parts
 
 # The run id prefixes of Airflow for scheduled and backfill runs. Both have whole intervals of the schedule.
 _SCHEDULED = ("scheduled__", "backfill__")
 # Enough to outvote a partial interval (another run had a part of it), few enough to follow a new schedule soon.
 _LATEST = 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,56 +44,82 @@ class Gap:
     gone: int = 0
 
 
-def gaps(ledger: Ledger, topics: Mapping[str, RootTopic]) -> tuple[Gap, ...]:
+def gaps(ledger: BoundedLedger, topics: Mapping[str, RootTopic]) -> tuple[Gap, ...]:
     """Return the spans between the first and the last boundary that no entry covers, with the commands that fill them.
 
     A gap is split at an adoption: the part before it can only be filled as a loss.
     """
-    instants = [b.at for b in ledger.boundaries]
-    if not instants:
+    if ledger.first is None or ledger.last is None:
         return ()
-    every = schedule_length(ledger.entries)
+    schedule = _Schedule(ledger.entries)
     spans: list[Interval] = []
-    start = instants[0]
+    start = ledger.first.at
     for entry in ledger.entries:
         if entry.interval.start > start:
             spans.append(Interval(start=start, end=entry.interval.start))
         start = max(start, entry.interval.end)
-    if start < instants[-1]:
-        spans.append(Interval(start=start, end=instants[-1]))
+    if start < ledger.last.at:
+        spans.append(Interval(start=start, end=ledger.last.at))
     return tuple(
-        _gap(
-            part,
-            ledger.entries,
-            every,
-            offsets=_offsets(ledger, topics, part),
-            gone=_gone(ledger, topics, part),
-        )
+        _gap(ledger, topics, schedule, part)
         for span in spans
         for part in parts(span, adoption.cuts(topics))
     )
 
 
-def _offsets(ledger: Ledger, topics: Mapping[str, RootTopic], gap: Interval) -> int:
-    """Return the number of offsets of all topics in a gap."""
-    start, end = ledger.boundary(gap.start), ledger.boundary(gap.end)
+class BoundedLedger(Protocol):
+    """The entries of a whole ledger, its first and last boundary, and any boundary between them."""
+
+    @property
+    def entries(self) -> Sequence[Entry]:
+        """All entries, by start."""
+        ...
+
+    @property
+    def first(self) -> Boundary | None:
+        """The first boundary; None if there is none."""
+        ...
+
+    @property
+    def last(self) -> Boundary | None:
+        """The last boundary; None if there is none."""
+        ...
+
+    def boundary(self, at: datetime) -> Boundary | None:
+        """Return the boundary at that instant, or None."""
+        ...
+
+
+def _gap(
+    ledger: BoundedLedger, topics: Mapping[str, RootTopic], schedule: _Schedule, interval: Interval
+) -> Gap:
+    start, end = ledger.boundary(interval.start), ledger.boundary(interval.end)
     assert start is not None  # gaps lie between boundaries
     assert end is not None
-    return sum(adoption.offsets_between(start, end, name, topic) for name, topic in topics.items())
-
-
-def _gone(ledger: Ledger, topics: Mapping[str, RootTopic], gap: Interval) -> int:
-    """Return the number of offsets of closed topics in a gap.
-
-    The offsets that the adoption itself accepted as lost do not count: every run accepts them.
-    """
-    start, end = ledger.boundary(gap.start), ledger.boundary(gap.end)
-    assert start is not None  # gaps lie between boundaries
-    assert end is not None
-    return sum(
-        adoption.offsets_between(start, end, name, topic)
+    offsets = {
+        name: adoption.offsets_between(start, end, name, topic) for name, topic in topics.items()
+    }
+    # The offsets that the adoption itself accepted as lost do not count: every run accepts them.
+    gone = sum(
+        offsets[name]
         for name, topic in topics.items()
-        if topic.closed is not None and gap.start < topic.closed.since
+        if topic.closed is not None and interval.start < topic.closed.since
+    )
+    dag, whole = schedule.dag_near(interval), schedule.whole_intervals(interval)
+    if dag is None:
+        command: tuple[str, ...] = ()
+    elif gone:
+        command = trigger_command(dag, interval, accept_loss=True)
+    elif whole is not None and schedule.every is not None:
+        command = backfill_command(dag, interval.start, interval.end - schedule.every)
+    else:
+        command = trigger_command(dag, interval)
+    return Gap(
+        interval=interval,
+        intervals=whole,
+        command=command,
+        offsets=sum(offsets.values()),
+        gone=gone,
     )
 
 
@@ -121,61 +149,60 @@ def _length(interval: Interval) -> timedelta:
     return interval.end - interval.start
 
 
-def _gap(
-    interval: Interval,
-    entries: Sequence[Entry],
-    every: timedelta | None,
-    *,
-    offsets: int,
-    gone: int,
-) -> Gap:
-    dag = _dag_near(interval, entries)
-    whole = _whole_intervals(interval, entries, every)
-    if dag is None:
-        command: tuple[str, ...] = ()
-    elif gone:
-        command = trigger_command(dag, interval, accept_loss=True)
-    elif whole is not None and every is not None:
-        command = backfill_command(dag, interval.start, interval.end - every)
-    else:
-        command = trigger_command(dag, interval)
-    return Gap(interval=interval, intervals=whole, command=command, offsets=offsets, gone=gone)
+class _Schedule:
+    """The entries of a ledger by time, and those of scheduled runs; each answer takes a search, not a scan."""
 
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._all = entries
+        self._scheduled = [e for e in entries if _is_scheduled(e)]
+        self._starts = [e.interval.start for e in self._scheduled]
+        self.every = schedule_length(entries)
+        # Schedules in local time have two phases in a year.
+        self._phases = (
+            {
+                (e.interval.start - _EPOCH) % self.every
+                for e in self._scheduled
+                if _length(e.interval) == self.every
+            }
+            if self.every is not None
+            else set()
+        )
 
-def _whole_intervals(
-    interval: Interval, entries: Iterable[Entry], every: timedelta | None
-) -> int | None:
-    """Return the number of schedule intervals that fit exactly; schedules in local time have two phases in a year.
+    def whole_intervals(self, gap: Interval) -> int | None:
+        """Return the number of schedule intervals that fit exactly; None if they do not.
 
-    Return None if the scheduled intervals before or after the gap, or the latest one, have another length. A backfill
-    creates runs by the current schedule, and an old run that began at the same instant keeps its old interval.
-    """
-    if every is None or _length(interval) % every:
-        return None
-    scheduled = _scheduled(entries)
-    witnesses = {
-        max((i for i in scheduled if i.end <= interval.start), default=None),
-        min((i for i in scheduled if i.start >= interval.end), default=None),
-        max(scheduled, default=None),
-    }
-    if any(i is not None and _length(i) != every for i in witnesses):
-        return None
-    phases = {(i.start - interval.start) % every for i in scheduled if _length(i) == every}
-    return _length(interval) // every if timedelta(0) in phases else None
+        Return None if the scheduled intervals before or after the gap, or the latest one, have another length. A backfill
+        creates runs by the current schedule, and an old run that began at the same instant keeps its old interval.
+        """
+        every = self.every
+        if every is None or _length(gap) % every:
+            return None
+        after = bisect_left(self._starts, gap.end)
+        before = bisect_left(self._starts, gap.start)
+        witnesses = (
+            *self._scheduled[max(0, before - 1) : before],
+            *self._scheduled[after : after + 1],
+            *self._scheduled[-1:],
+        )
+        if any(_length(e.interval) != every for e in witnesses):
+            return None
+        return _length(gap) // every if (gap.start - _EPOCH) % every in self._phases else None
 
-
-def _dag_near(interval: Interval, entries: Iterable[Entry]) -> str | None:
-    """Return the DAG of the nearest entry, scheduled runs first: more than one DAG may write to a lake."""
-    near = min(
-        entries,
-        key=lambda e: (
-            not _is_scheduled(e),
-            min(abs(e.interval.end - interval.start), abs(e.interval.start - interval.end)),
-        ),
-        default=None,
-    )
-    slot = (near.committed or near.granted) if near else None
-    return slot.request.dag if slot else None
+    def dag_near(self, gap: Interval) -> str | None:
+        """Return the DAG of the nearest entry, scheduled runs first: more than one DAG may write to a lake."""
+        among = self._scheduled or self._all
+        after = bisect_left(among, gap.end, key=lambda e: e.interval.start)
+        near = min(
+            among[max(0, after - 1) : after + 1],
+            key=lambda e: (
+                gap.start - e.interval.end
+                if e.interval.end <= gap.start
+                else e.interval.start - gap.end
+            ),
+            default=None,
+        )
+        slot = (near.committed or near.granted) if near else None
+        return slot.request.dag if slot else None
 
 
 def backfill_command(dag: str, first: datetime, last: datetime) -> tuple[str, ...]:

@@ -106,17 +106,23 @@ class Fewer:
     now: int
 
 
+def may_have_fewer(entry: Entry) -> bool:
+    """Return True if an entry's commit is a replacement that did not read every offset."""
+    committed = entry.committed
+    if committed is None or committed.generation == 1:
+        return False
+    return bool(committed.totals.absent or committed.totals.lost)
+
+
 def fewer(lake: Lake, entry: Entry) -> Fewer | None:
     """Compare an entry's commit with those that it replaced; return None if it does not have fewer records.
 
     It reads commit records only if offsets are absent or lost.
     """
-    committed = entry.committed
-    if committed is None or committed.generation == 1:
+    if not may_have_fewer(entry):
         return None
-    totals = committed.totals
-    if not (totals.absent or totals.lost):
-        return None
+    assert entry.committed is not None
+    totals = entry.committed.totals
     earlier = lake.earlier_commits(entry)[1:]
     before = max((c.totals.records + c.totals.dead_letters for c in earlier), default=0)
     now = totals.records + totals.dead_letters

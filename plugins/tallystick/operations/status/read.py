@@ -21,16 +21,15 @@ from tallystick.format.page import Boundary, Entry, Totals
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.root import Root, RootTable, RootTopic
 from tallystick.lake import Lake, Snapshot
-from tallystick.operations.status.gaps import Gap, gaps, schedule_length
+from tallystick.operations.status.gaps import BoundedLedger, Gap, gaps, schedule_length
 from tallystick.operations.status.grants import (
     EndedGrant,
     Fewer,
     GrantStatus,
     cancelled,
-    fewer,
     grant_status,
 )
-from tallystick.protocol.ledger import Ledger
+from tallystick.operations.status.outline import StatusCache
 from tallystick.protocol.staleness import stale
 
 State = Literal["committed", "granted", "replacing"]
@@ -144,16 +143,18 @@ class Status:
         return tuple(one for one in self.committed if one.totals is not None and one.totals.lost)
 
 
-def read_status(lake: Lake) -> Status:
+def read_status(lake: Lake, *, cache: StatusCache | None = None) -> Status:
     """Return the state of the lake under its current root. The age of grants is by this machine's clock.
 
+    `cache`: of this lake, if its status is read often; then only pages that are new since the last time are read.
     Raises RootVanished if there is no root, Corrupt if an object is damaged, and the errors of the store.
     """
     now = lake.runtime.now()
+    kept = cache or StatusCache()
 
     def from_snapshot(snapshot: Snapshot) -> Status:
-        root, ledger = snapshot.root, snapshot.whole_ledger()
-        boundaries = ledger.boundaries
+        root, ledger = snapshot.root, kept.ledger(snapshot)
+        first, last, entries = ledger.first, ledger.last, ledger.entries
         return Status(
             uri=lake.store.uri,
             pipeline=root.pipeline,
@@ -162,23 +163,21 @@ def read_status(lake: Lake) -> Status:
             committed_at=_committed_at(lake, root.record),
             topics=root.topics,
             read_to=_read_to(root, ledger),
-            first=boundaries[0].at if boundaries else None,
-            last=boundaries[-1].at if boundaries else None,
-            first_offsets=_offsets(root, boundaries[0]) if boundaries else {},
-            last_offsets=_offsets(root, boundaries[-1]) if boundaries else {},
-            every=schedule_length(ledger.entries),
-            intervals=tuple(_interval_status(e) for e in ledger.entries),
+            first=first.at if first else None,
+            last=last.at if last else None,
+            first_offsets=_offsets(root, first) if first else {},
+            last_offsets=_offsets(root, last) if last else {},
+            every=schedule_length(entries),
+            intervals=tuple(_interval_status(e) for e in entries),
             gaps=gaps(ledger, root.topics),
-            grants=tuple(
-                grant_status(lake, e, now=now) for e in ledger.entries if e.granted is not None
-            ),
-            cancelled=tuple(c for e in ledger.entries if (c := cancelled(e)) is not None),
-            fewer=tuple(f for e in ledger.entries if (f := fewer(lake, e)) is not None),
+            grants=tuple(grant_status(lake, e, now=now) for e in entries if e.granted is not None),
+            cancelled=tuple(c for e in entries if (c := cancelled(e)) is not None),
+            fewer=kept.fewer(lake, entries),
             outputs=root.outputs,
-            pending=tuple(o for e in ledger.entries for o in _pending(e)),
+            pending=tuple(o for e in entries for o in _pending(e)),
             stale=tuple(
                 StaleStatus(interval=interval, changed=changed)
-                for interval, changed in stale(ledger.entries).items()
+                for interval, changed in stale(entries).items()
             ),
         )
 
@@ -193,7 +192,7 @@ def _committed_at(lake: Lake, key: keys.RecordKey | None) -> datetime | None:
     return record.committed_at if record is not None else None
 
 
-def _read_to(root: Root, ledger: Ledger) -> dict[str, tuple[int, ...]]:
+def _read_to(root: Root, ledger: BoundedLedger) -> dict[str, tuple[int, ...]]:
     ends = [e.interval.end for e in ledger.entries if e.committed is not None]
     boundary = ledger.boundary(max(ends)) if ends else None
     return _offsets(root, boundary)

@@ -1,4 +1,4 @@
-"""`tally show`: reads one object of a lake and checks it against its format."""
+"""The use case `tally show`: reads one object of a lake and checks it against its format."""
 
 from __future__ import annotations
 

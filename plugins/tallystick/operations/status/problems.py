@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from tallystick.errors import InvalidRequest
-from tallystick.operations.status import Status
+from tallystick.operations.status.read import Status
 
 PROBLEMS = ("gaps", "stuck", "pending", "lost", "stale", "dead")
 """The names of the problems that `--ok` checks for and that `--allow` accepts."""
