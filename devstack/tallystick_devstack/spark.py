@@ -28,14 +28,17 @@ MEMORY_MB = 4096
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
 _DAEMON_MB = 256
+_REST_PORT = 6066
 _START_S = 120.0
 # A used port is an error. By default Spark would take the next one, and no client would find it.
 _JAVA_OPTIONS = f"{COMPILES_LITTLE} -Dspark.port.maxRetries=0"
 _DEFAULTS = """\
 spark.authenticate                true
 spark.authenticate.secret         {secret}
-# Spark 4 opens port 6066 for jobs by HTTP otherwise.
-spark.master.rest.enabled         false
+# Spark 4 opens port 6066 on every interface otherwise, and who reaches it can run code.
+spark.master.rest.enabled         {rest}
+spark.master.rest.host            127.0.0.1
+spark.master.rest.port            {rest_port}
 # Two drivers at a time share the cluster; Spark's default gives all of it to the first.
 spark.deploy.defaultCores         {cores}
 # What executors leave behind: their logs, and every file that they were sent.
@@ -48,22 +51,36 @@ class SparkCluster:
     """A master and `WORKERS` workers of `CORES` cores each. An application gets `CORES` cores unless it requests more.
 
     `env`: endpoints and credentials. The workers get it, and so every executor and its Python process gets it.
+    `rest_port`: the port of the master's REST API, to which drivers can be submitted by HTTP; None: there is none.
     """
 
     def __init__(
-        self, state_dir: Path, *, env: Mapping[str, str] | None = None, port: int | None = None
+        self,
+        state_dir: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        port: int | None = None,
+        rest_port: int | None = None,
     ) -> None:
         self.state_dir = state_dir.resolve()
         self.port = port or free_port()
         self.master: ChildProcess | None = None
         self.workers: dict[int, ChildProcess] = {}
         self._env = dict(env or {})
-        self._conf_dir = _keep_conf(self.state_dir / "conf")
+        self.rest_port = rest_port
+        self._conf_dir = _keep_conf(self.state_dir / "conf", rest_port)
 
     @property
     def url(self) -> str:
         """The master URL for a driver."""
         return f"spark://127.0.0.1:{self.port}"
+
+    @property
+    def rest_url(self) -> str:
+        """The address of the master's REST API; raises ValueError if there is none."""
+        if self.rest_port is None:
+            raise ValueError("expected a cluster with a REST API, found one without rest_port")
+        return f"http://127.0.0.1:{self.rest_port}"
 
     @property
     def alive(self) -> bool:
@@ -154,12 +171,19 @@ def _is_registered(worker: ChildProcess) -> bool:
     return "registered with master" in worker.tail(200)
 
 
-def _keep_conf(folder: Path) -> Path:
+def _keep_conf(folder: Path, rest_port: int | None) -> Path:
     """Return the folder of the cluster's settings. The secret is created once, so a driver survives a restart."""
     path = folder / "spark-defaults.conf"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         write_private(
-            path, _DEFAULTS.format(java=COMPILES_LITTLE, secret=secrets.token_hex(32), cores=CORES)
+            path,
+            _DEFAULTS.format(
+                java=COMPILES_LITTLE,
+                secret=secrets.token_hex(32),
+                cores=CORES,
+                rest=str(rest_port is not None).lower(),
+                rest_port=rest_port or _REST_PORT,
+            ),
         )
     return folder

@@ -10,7 +10,8 @@
     │   ├── OutcomeUnknown        a write may or may not have been applied; nothing was deleted
     │   ├── OutputUnavailable     a receiver outside the lake did not answer, or answered that it cannot
     │   ├── OutputBusy            another process publishes into that output
-    │   └── RegistryUnavailable   a schema registry did not answer, or answered that it cannot
+    │   ├── RegistryUnavailable   a schema registry did not answer, or answered that it cannot
+    │   └── ClusterUnavailable    a cluster that runs drivers did not answer, or answered that it cannot
     ├── Superseded            this attempt is over and nothing is wrong: another run or operator decided
     └── ActionRequired        a person has to decide or correct something first
         ├── InvalidRequest        a parameter of a run is not allowed
@@ -45,6 +46,7 @@ from typing import ClassVar
 
 __all__ = [
     "ActionRequired",
+    "ClusterUnavailable",
     "Corrupt",
     "IdentityChanged",
     "InvalidPipeline",
@@ -180,6 +182,12 @@ class RegistryUnavailable(RetryLater):
     """A schema registry did not answer, or answered that it cannot."""
 
     kind = "registry_unavailable"
+
+
+class ClusterUnavailable(RetryLater):
+    """A cluster that runs drivers did not answer, or answered that it cannot. A driver may have been started."""
+
+    kind = "cluster_unavailable"
 
 
 class Superseded(TallystickError):

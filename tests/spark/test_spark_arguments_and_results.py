@@ -31,6 +31,7 @@ from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.spark.arguments import parse_arguments
 from tallystick.spark.entry import run_job, stage_arrow
 from tallystick.spark.outcome import (
+    FileOutcome,
     StagedPlan,
     error_from,
     error_json,
@@ -38,8 +39,6 @@ from tallystick.spark.outcome import (
     exit_code,
     most_decisive,
     scratch_full,
-    write_error,
-    write_results,
 )
 from tallystick.spark.stage import known_error, results_of, run_or_error
 from tallystick.spark.transformed import transformed
@@ -188,17 +187,19 @@ def test_the_error_line_is_found_in_long_stack_traces() -> None:
 
 def test_the_result_file_is_complete_or_absent(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
-    write_results(str(path), [StagedPlan(plan="p", report="r"), StagedPlan(plan="q", report=None)])
+    FileOutcome(str(path)).write_results(
+        [StagedPlan(plan="p", report="r"), StagedPlan(plan="q", report=None)]
+    )
     assert json.loads(path.read_text()) == [
         {"plan": "p", "report": "r"},
         {"plan": "q", "report": None},
     ]
-    write_error(str(path), JobChanged("a", hint="b"))
+    FileOutcome(str(path)).write_error(JobChanged("a", hint="b"))
     assert json.loads(path.read_text()) == {
         "error": {"kind": "job_changed", "message": "a", "hint": "b"}
     }
     assert list(tmp_path.iterdir()) == [path]
-    write_results(None, [])
+    FileOutcome(None).write_results([])
 
 
 def test_a_job_with_bad_arguments_writes_the_error_to_its_result_file(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tallystick.format.lookback import LookbackUsed
 from tallystick.format.offsets import Position
 from tallystick.format.plan import Plan
 from tallystick.format.report import FileReport, RangeAccount, Report
+from tallystick.kafka.wire import TopicRetention
 from tallystick.lake import Lake
 from tallystick.operations.lookback import read_lookback
 from tallystick.pipeline import DEAD_LETTERS, Pipeline, Table, pipeline_from_spec
@@ -69,6 +70,7 @@ class FakeTopic:
     cluster_id: str
     compacted: bool
     partitions: list[FakePartition]
+    kept: TopicRetention | None = None
 
 
 class FakeLog:
@@ -112,6 +114,11 @@ class FakeLog:
                 Position(offset=offset, leader_epoch=self._epoch_before(partition, offset))
             )
         return positions
+
+    @property
+    def described(self) -> Mapping[str, FakeTopic]:
+        """The topics, as a planner has described them."""
+        return self.topics
 
     def log_starts(self, topic: str) -> Sequence[int]:
         """Return the first offset of each partition."""

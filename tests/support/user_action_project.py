@@ -94,8 +94,8 @@ buttons = dag(pipeline("buttons", "short"), "@daily")
 together = dag(
     pipeline("together", "january"), "@daily", 6, 6, stage_together=8, max_active_stages=1
 )
-before, during, running, by_hand = (
-    dag(pipeline(name, "january")) for name in ("before", "during", "running", "by_hand")
+before, during, running, by_hand, pages = (
+    dag(pipeline(name, "january")) for name in ("before", "during", "running", "by_hand", "pages")
 )
 """
 
@@ -165,6 +165,7 @@ NAMES = (
     "during",
     "running",
     "by_hand",
+    "pages",
     "buttons",
     "declared",
     "together",

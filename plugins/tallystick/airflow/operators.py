@@ -17,27 +17,34 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Asset, BaseOperator
 from airflow.sdk.exceptions import AirflowRescheduleException
 
+from tallystick.airflow.clusters.opening import cluster_of
+from tallystick.airflow.clusters.port import Cluster
 from tallystick.airflow.connections import registry_named, settings_named
+from tallystick.airflow.deferring import staged_by, submit
 from tallystick.airflow.environment import check_conf
 from tallystick.airflow.job import JobDied
 from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import committed_lines, dead_line, planned_lines, stale_line
+from tallystick.airflow.metrics import counted, measured, record_commit, record_duration
 from tallystick.airflow.notes import commit_note, leave_note
 from tallystick.airflow.outcome import airflow_errors, raise_reported_error, read_result, with_span
+from tallystick.airflow.retention import found_at_risk, risk_note, warning_lines
 from tallystick.airflow.run import params_and_dates, request_of, span_of, utc
 from tallystick.airflow.run_summary import Covered, Own
-from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
+from tallystick.airflow.spark_submit import ScrubbedSparkSubmit
 from tallystick.airflow.together import is_first_try, is_running
+from tallystick.airflow.trigger import DriverTrigger
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import Corrupt, InvalidRequest, NotYet, TallystickError
 from tallystick.format import keys
@@ -48,11 +55,13 @@ from tallystick.lake import Lake, Snapshot
 from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.job_file import job_file
 from tallystick.operations.plan import PlanRequest, PlanResult, plan
+from tallystick.operations.retention_guard import SpanOutlook
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.operations.stage import still_granted, to_stage
 from tallystick.operations.stage_together import OtherPlans, StageTogether
 from tallystick.pipeline import Pipeline
 from tallystick.runtime import system_runtime
+from tallystick.runtime.parent import die_with_parent
 from tallystick.store.open import open_store
 
 PLAN, STAGE, COMMIT, PUBLISH = "plan", "stage", "commit", "publish"
@@ -70,7 +79,7 @@ def open_warehouse(uri: str) -> Lake:
         logging.getLogger(name).setLevel(logging.WARNING)
     # It logs each try to connect as an error; the error that ends them all names the server and the cause.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    return Lake(open_store(uri), system_runtime())
+    return Lake(counted(open_store(uri)), system_runtime())
 
 
 class PlanOperator(BaseOperator):
@@ -98,7 +107,9 @@ class PlanOperator(BaseOperator):
         self.first = first
         self.infers = infers
         self.linked: str | None = None
+        self.at_risk: Sequence[SpanOutlook] = ()
 
+    @measured(PLAN)
     def execute(self, context: Any) -> dict[str, Any]:
         """Plan, and return the keys. Safe to repeat: the same request finds its own grants and gets the same plans."""
         started = time.monotonic()
@@ -130,6 +141,7 @@ class PlanOperator(BaseOperator):
                 raise AirflowRescheduleException(at) from None  # type: ignore[no-untyped-call]
             plans = _left_to_stage(lake, planned)
         log_lines(self.log.info, planned_lines(planned, plans))
+        self._warn_of_retention(context["ti"])
         self.log.info("planned in %.1f s", time.monotonic() - started)
         self.linked = lake.where(plans[0].key) if plans else None
         return _plan_xcom(planned, plans)
@@ -140,7 +152,19 @@ class PlanOperator(BaseOperator):
         from tallystick.kafka.planning import LogPlanner
 
         with LogPlanner(settings_named(KafkaSettings, self.pipeline.kafka)) as log:
-            return plan(lake, log, request, open_registry=registry_named)
+            planned = plan(lake, log, request, open_registry=registry_named)
+        # Without a request to Kafka: planning has described the topics.
+        self.at_risk = found_at_risk(lake, log.described, dag=request.request.dag)
+        return planned
+
+    def _warn_of_retention(self, ti: Any) -> None:
+        """Log the gaps whose records a topic may drop soon, each with its command, and note them for the run's page."""
+        for line, command in warning_lines(self.at_risk):
+            log_lines(self.log.warning, [line])
+            if command:
+                self.log.warning("%s", f"  {command}")  # one line, to be copied
+        if self.at_risk:
+            leave_note(ti, risk_note(self.at_risk))
 
 
 def next_try_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:
@@ -184,11 +208,13 @@ class StageOperator(SparkSubmitOperator):
     Each try is an attempt with a prefix of its own, and ends with this task. The files that it stages are not visible
     before the commit. `stage_together`: how many plans one spark-submit stages at most, if some are of other runs of the
     DAG; the stage tasks of those runs then start none. If it is 1, each run starts its own.
+    `deferrable`: the driver runs on the cluster of the connection, and the task waits for it in the triggerer.
     """
 
     template_fields: Sequence[str] = ()
     operator_extra_links = (LakeObjectLink(),)
     ui_color = "#f6e8d5"
+    _driver: tuple[Cluster, str] | None = None
 
     def __init__(
         self,
@@ -199,6 +225,7 @@ class StageOperator(SparkSubmitOperator):
         spark_conn_id: str = "spark_default",
         spark_binary: str | None = None,
         stage_together: int = 1,
+        deferrable: bool = False,
         **kwargs: Any,
     ) -> None:
         # durable=False: if it were True, a cleared task could find its earlier job "already completed" and do nothing.
@@ -206,10 +233,13 @@ class StageOperator(SparkSubmitOperator):
         self.pipeline = pipeline
         self.job_root = job_root
         self.spark_conf = check_conf(spark_conf or {})
-        self.stage_together = stage_together
+        # A driver on a cluster stages the plans of its own run only: nothing waits in this task for others.
+        self.stage_together = 1 if deferrable else stage_together
+        self.deferrable = deferrable
         self.linked: str | None = None
 
     # The provider's execute returns nothing; this one returns the XCom that `commit` reads.
+    @measured(STAGE, is_timed=False)
     def execute(self, context: Any) -> list[dict[str, Any]]:  # type: ignore[override]
         """Stage the plans that are left, and return the keys of plans and reports.
 
@@ -232,10 +262,68 @@ class StageOperator(SparkSubmitOperator):
                 self.log.info("nothing to stage: no Spark is started")
                 return []
             _same_plans(lake, left.plans, planned)
+            if self.deferrable:
+                self._submit_and_defer(lake, job, left.plans, context["ti"].id.hex)
             staged = self._stage(lake, job, left.plans, context)
+        return self._staged(lake, staged, time.monotonic() - started)
+
+    def _staged(
+        self, lake: Lake, staged: list[dict[str, Any]], elapsed_s: float
+    ) -> list[dict[str, Any]]:
         self.linked = next((lake.where(s["report"]) for s in staged if s["report"]), None)
-        self.log.info("staged %d plan(s) in %.1f s", len(staged), time.monotonic() - started)
+        self.log.info("staged %d plan(s) in %.1f s", len(staged), elapsed_s)
+        record_duration(STAGE, self.pipeline.name, elapsed_s)
         return staged
+
+    def _submit_and_defer(
+        self, lake: Lake, job: Path, plans: Sequence[Plan], attempt: str
+    ) -> NoReturn:
+        """Submit a driver to the cluster, and end this process until the driver has ended.
+
+        Safe to repeat: each try has its own attempt id. If this process dies after the submission, the driver runs to its
+        end, no run uses what it staged, and the next try submits another one (C4, C5).
+        """
+        self.log.info("attempt %s", attempt)
+        cluster, master = cluster_of(self._conn_id)
+        driver = submit(
+            cluster,
+            name=f"tallystick-{self.pipeline.name}-{attempt}",
+            job=str(job),
+            arguments=_arguments(lake, plans, attempt),
+            conf=self.spark_conf,
+        )
+        self._driver = cluster, driver
+        log_lines(self.log.info, [f"driver {driver} on {master}: this task waits without a slot"])
+        now, limit = time.time(), self.execution_timeout
+        until = None if limit is None else now + limit.total_seconds()
+        self.defer(
+            trigger=DriverTrigger(conn_id=self._conn_id, driver=driver, until=until),
+            method_name=self.driver_ended.__name__,
+            kwargs={
+                "plans": [one.key for one in plans],
+                "attempt": attempt,
+                "driver": driver,
+                "submitted": now,
+            },
+        )
+
+    @measured(STAGE, is_timed=False)
+    def driver_ended(
+        self,
+        context: Any,
+        event: Mapping[str, Any],
+        *,
+        plans: list[keys.PlanKey],
+        attempt: str,
+        driver: str,
+        submitted: float,
+    ) -> list[dict[str, Any]]:
+        """Continue after the driver has ended: return the keys of plans and reports. Safe to repeat: it only reads."""
+        with airflow_errors(_span(context), context["ti"]):
+            lake = open_lake(self.pipeline)
+            log_lines(self.log.info, [f"driver {driver} ended: {event.get('state')}"])
+            staged = staged_by(lake, plans, attempt, event)
+        return self._staged(lake, staged, time.time() - submitted)
 
     def _stage(
         self, lake: Lake, job: Path, plans: Sequence[Plan], context: Any
@@ -325,6 +413,11 @@ class StageOperator(SparkSubmitOperator):
         """Kill the driver if there is one."""
         if self._hook is not None:
             self._hook.on_kill()
+        if self._driver is not None:
+            # The task is not deferred yet, so no trigger kills the driver.
+            cluster, driver = self._driver
+            with suppress(TallystickError):
+                cluster.kill(driver)
 
 
 def _arguments(lake: Lake, plans: Sequence[Plan], attempt: str) -> list[str]:
@@ -365,6 +458,7 @@ class CommitOperator(BaseOperator):
         self.asset = asset
         self.linked: str | None = None
 
+    @measured(COMMIT)
     def execute(self, context: Any) -> dict[str, Any]:
         """Commit, log the result, and return what is committed of the run's interval.
 
@@ -428,7 +522,9 @@ class CommitOperator(BaseOperator):
                 shown = committed_lines(result) if result else [f"{key} was committed already"]
                 log_lines(self.log.info, shown)
                 if result is not None:
-                    own.add(result, _report(lake, reports.get(key)))
+                    report = _report(lake, reports.get(key))
+                    own.add(result, report)
+                    record_commit(lake, self.pipeline.name, result, report)
                     if (dead := dead_line(result)) is not None:
                         log_lines(self.log.warning, [dead])
         if failed is not None:

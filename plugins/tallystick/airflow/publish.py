@@ -13,6 +13,7 @@ from tallystick.airflow.connections import settings_named
 from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import not_published_line, published_line
+from tallystick.airflow.metrics import measured, record_published
 from tallystick.airflow.notes import leave_note
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.airflow.run import span_of
@@ -45,6 +46,7 @@ class PublishOperator(BaseOperator):
         self.pipeline = pipeline
         self.linked: str | None = None
 
+    @measured("publish")
     def execute(self, context: Any) -> dict[str, Any]:
         """Publish, log the result, and return the number of published intervals per output.
 
@@ -61,6 +63,7 @@ class PublishOperator(BaseOperator):
 
         def watch(one: Published) -> None:
             done[one.output] += 1
+            record_published(self.pipeline.name, one)
             log_lines(self.log.info, [published_line(one)])
 
         with airflow_errors(span_of(context["dag_run"], context["params"]), context["ti"]):

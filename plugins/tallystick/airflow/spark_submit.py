@@ -20,11 +20,11 @@ from tallystick.airflow.environment import driver_conf, driver_environment, own_
 from tallystick.airflow.job import job_died
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import SettingsError
+from tallystick.runtime.parent import PR_SET_PDEATHSIG
 
 _MASTER = re.compile(
     r"local(\[(\d+|\*)(,\d+)?\])?|spark://[A-Za-z0-9.,:_-]+|k8s://[A-Za-z0-9.:/_-]+|yarn"
 )
-_PR_SET_PDEATHSIG = 1
 # The log format that `tallystick.spark.entry` configures in the driver.
 _WARNING = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING tallystick")
 
@@ -176,23 +176,13 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def die_with_parent() -> None:
-    """Request that the kernel kills this process when its parent dies (Linux only; otherwise nothing happens).
-
-    Without this, if a worker is killed with -9, its task and the task's driver run on at the same time as their own
-    retry. That does no harm to the lake, but wastes the machine.
-    """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
 def _armed(parent: int) -> Callable[[], None]:
     # Loaded before the fork: after the fork of a process with threads, the child must not import or lock anything.
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
     def arm() -> None:
         if prctl is not None:
-            prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # the parent died between the fork and the line above
             os._exit(1)
 

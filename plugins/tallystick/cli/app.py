@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli import check, forms, init, topic
+from tallystick.cli import check, doctor, forms, init, topic
 from tallystick.cli.errors import COUNTER_EXAMPLE, busy, exit_on_error, out, out_json
 from tallystick.cli.forms import Form, FormOption
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 app.add_typer(topic.app)
 app.command()(check.check)
+app.command()(doctor.doctor)
 app.command()(init.init)
 
 
@@ -47,6 +48,11 @@ LakeUri = typer.Argument(
     None,
     metavar="LAKE",
     help="URI of the lake, e.g. s3://lake/flights. Default: $TALLYSTICK_LAKE.",
+)
+LakeUris = typer.Argument(
+    None,
+    metavar="LAKE",
+    help="URIs of lakes, e.g. s3://lake/flights. Default: $TALLYSTICK_LAKE.",
 )
 AsJson = typer.Option(False, "--json", help="Print JSON.")
 AsOf = typer.Option(None, "--as-of", metavar="VERSION", min=1, help="Use the root of that version.")
@@ -157,6 +163,38 @@ def status(
     )
     if ok and found:
         raise typer.Exit(COUNTER_EXAMPLE)
+
+
+@app.command()
+@exit_on_error
+def metrics(
+    lakes: list[str] = LakeUris,
+    kafka: str | None = typer.Option(
+        None, "--kafka", metavar="NAME", help="Connection for the lag. Default: the latest plan's."
+    ),
+    no_kafka: bool = typer.Option(False, "--no-kafka", help="Do not read the lag from Kafka."),
+    serve: str | None = typer.Option(
+        None,
+        "--serve",
+        metavar="[HOST:]PORT",
+        help="Serve them on /metrics, without a login. Default host: 127.0.0.1.",
+    ),
+    push: str | None = typer.Option(
+        None, "--push", metavar="URL", help="Send them to an OpenTelemetry collector (OTLP/HTTP)."
+    ),
+    every: str | None = typer.Option(
+        None,
+        "--every",
+        metavar="TIME",
+        help="With --serve: read again after this time (30s). With --push: send again, not once.",
+    ),
+    as_json: bool = AsJson,
+) -> None:
+    """Show measurements of lakes in Prometheus' text format; serve them, or send them to a collector."""
+    from tallystick.cli import metrics as measuring
+
+    exports = measuring.Exports(serve=serve, push=push, every=every, as_json=as_json)
+    measuring.run(lakes, kafka=kafka, no_kafka=no_kafka, exports=exports)
 
 
 @app.command()

@@ -23,6 +23,7 @@ from tallystick.operations.gc import Collection, Heap
 from tallystick.operations.lag import Lag
 from tallystick.operations.preview import Preview
 from tallystick.operations.release import Released
+from tallystick.operations.retention_guard import SpanOutlook, lag_outlooks
 from tallystick.operations.status import CommitLog, IntervalStatus, LakeTables, Status, dead_share
 from tallystick.operations.status.gaps import Gap
 from tallystick.operations.verify.proof import CHECKS, Proof
@@ -62,6 +63,9 @@ def status(
         "record": answer.record,
         "committed_at": None if answer.committed_at is None else keys.instant(answer.committed_at),
         "lag": None if lag is None else _lag(lag),
+        "retention": None
+        if lag is None or lag.error is not None
+        else [_outlook(one) for one in lag_outlooks(answer.uncommitted, lag)],
         "topics": {
             name: {
                 "id": t.topic_id,
@@ -175,6 +179,22 @@ def _lag(lag: Lag) -> Form:
             "message": lag.error.message,
             "hint": lag.error.hint,
         },
+    }
+
+
+def _outlook(one: SpanOutlook) -> Form:
+    span = one.span
+    return {
+        "from": keys.instant(span.start),
+        "to": None if span.end is None else keys.instant(span.end),
+        "granted": span.granted,
+        "topic": one.topic,
+        "drops_from": None if one.drops_from is None else keys.instant(one.drops_from),
+        "left_s": _seconds(one.left),
+        "offsets": one.offsets,
+        "gone": one.gone,
+        "by_size": one.by_size,
+        "endangered": one.endangered,
     }
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, timedelta
 
 from tallystick.cli.colour import painted
 from tallystick.cli.interval_table import interval_table
+from tallystick.cli.retention_text import retention_text
 from tallystick.cli.run_link import URL_ENVS, run_url
 from tallystick.cli.text import (
     INDENT,
@@ -58,6 +59,7 @@ def status(
     parts += _lost(answer)
     parts += _fewer(answer)
     parts += ["\n".join(lines) for lines in (_gaps(answer), _outside(answer, lag)) if lines]
+    parts += retention_text(answer, lag)
     if problems is not None:
         counts = ", ".join(f"{count:,} {name}" for name, count in problems.items())
         parts.append(

@@ -292,6 +292,11 @@ def scratch_list(plan_key: str, attempt: str, uuid: str) -> str:
     return check_scratch(f"{scratch_prefix(plan_key, attempt)}{_uuid(uuid)}.json")
 
 
+def outcome(plan_key: str, attempt: str) -> str:
+    """Build the key of the outcome of an attempt on a cluster; `plan_key` is the first of its plans."""
+    return scratch_list(plan_key, attempt, plan_parts(plan_key)[1])
+
+
 def calls_prefix(output: str, interval: str, uuid: str) -> str:
     """Build the prefix of an output's notes of one plan's acknowledged calls; `interval` is formatted as a key part."""
     return f"{CALLS_PREFIX}{check_name(output, 'output')}/{interval}/{_uuid(uuid)}/"

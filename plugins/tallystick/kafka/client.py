@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Self, TypeVar
 
@@ -121,9 +121,26 @@ class KafkaClient:
 
     def topic_config(self, topic: str, key: str) -> str:
         """Return one configuration value of a topic."""
+        return self.topic_configs(topic, key)[key]
+
+    def topic_configs(self, topic: str, *keys: str, optional: Sequence[str] = ()) -> dict[str, str]:
+        """Return configuration values of a topic by their keys, in one request.
+
+        A key of `optional` that the broker does not return is left out.
+        """
         return self._retrying(
-            f"configuration of topic {topic!r}", lambda: self._topic_config(topic, key)
+            f"configuration of topic {topic!r}", lambda: self._topic_configs(topic, keys, optional)
         )
+
+    def replicas(self, topic: str) -> tuple[int, ...]:
+        """Return the number of replicas of each partition. Raises IdentityChanged if there is no such topic."""
+        found = self._retrying(f"metadata of topic {topic!r}", lambda: self._topic_metadata(topic))
+        counts = {one.partition_index: len(one.replica_nodes) for one in found.partitions}
+        return tuple(counts[index] for index in sorted(counts))
+
+    def broker_version(self) -> tuple[int, ...]:
+        """Return the version of the brokers as far as the versions of their requests show it, e.g. (4, 1)."""
+        return self._connection.broker_version()
 
     def topics(self) -> tuple[str, ...]:
         """Return the names of the topics that this user may see, without Kafka's internal ones, sorted."""
@@ -193,7 +210,7 @@ class KafkaClient:
         """Raise the RetriableError or TallystickError of an error code that the caller did not handle."""
         self._connection.check(error_code, what)
 
-    def _layout(self, topic: str) -> TopicLayout:
+    def _topic_metadata(self, topic: str) -> Any:
         request = MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name=topic)],
             allow_auto_topic_creation=False,
@@ -206,6 +223,10 @@ class KafkaClient:
         if found.error_code == kerrors.UnknownTopicOrPartitionError.errno:
             raise _TopicMissingError(topic)
         self._connection.check(found.error_code, f"topic {topic!r}")
+        return found
+
+    def _layout(self, topic: str) -> TopicLayout:
+        found = self._topic_metadata(topic)
         leaders: dict[int, Leader] = {}
         for one in found.partitions:
             if one.leader_id < 0:
@@ -270,21 +291,28 @@ class KafkaClient:
                 found[one.partition] = EpochEnd(epoch=one.leader_epoch, end_offset=one.end_offset)
         return found
 
-    def _topic_config(self, topic: str, key: str) -> str:
+    def _topic_configs(
+        self, topic: str, keys: Sequence[str], optional: Sequence[str]
+    ) -> dict[str, str]:
         kind = DescribeConfigsRequest.DescribeConfigsResource
         request = DescribeConfigsRequest(
             resources=[
-                kind(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=[key])
+                kind(
+                    resource_type=_TOPIC_RESOURCE,
+                    resource_name=topic,
+                    configuration_keys=[*keys, *optional],
+                )
             ],
             include_synonyms=False,
             include_documentation=False,
         )
         (result,) = self._connection.call(request).results
         self._connection.check(result.error_code, f"the configuration of topic {topic!r}")
-        for one in result.configs:
-            if one.name == key:
-                return str(one.value)
-        raise RetriableError(f"the broker did not return {key} of topic {topic!r}")
+        found = {one.name: str(one.value) for one in result.configs}
+        for key in keys:
+            if key not in found:
+                raise RetriableError(f"the broker did not return {key} of topic {topic!r}")
+        return {key: found[key] for key in (*keys, *optional) if key in found}
 
     def _by_leader(
         self, layout: TopicLayout, partitions: Mapping[int, object]

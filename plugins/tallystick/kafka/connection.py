@@ -5,6 +5,7 @@ connection manager and network loop are not public. Only this module uses these 
 
     NetworkSelector(...).run / .poll / .sleep / .close / .wait_read / .wait_write / .call_soon_with_future
     KafkaConnectionManager(net, ...).bootstrap / .send / .get_connection / .reset_backoff / .close / .cluster
+    KafkaConnectionManager.broker_version
     KafkaConnectionManager.least_loaded_node, ._conns, KafkaConnection.paused, ._throttle_time (as its own consumer does)
     KafkaConnectionManager._build_transport (overridden), KafkaNetSocket(proxy_url).dns_lookup / .socket / .connect
     KafkaNetClient(net=, manager=), the network client of the library's producer and admin client
@@ -257,6 +258,10 @@ class Connection:
                 hint="try again; if it persists, upgrade the brokers.",
             )
         return str(found)
+
+    def broker_version(self) -> tuple[int, ...]:
+        """Return the version of the brokers that the versions of their requests show: a minor release, e.g. (4, 1)."""
+        return tuple(int(part) for part in self._manager.broker_version)
 
     def knows_broker(self, node_id: int) -> bool:
         """Return True if the address of a broker is known; `refresh` adds brokers that joined later."""

@@ -12,7 +12,7 @@ from tallystick.errors import SettingsError
 from tallystick.kafka.batches import Scratch, each_record, walk
 from tallystick.kafka.client import KafkaClient, PendingFetch
 from tallystick.kafka.connection import RetriableError
-from tallystick.kafka.planning import kept_ms
+from tallystick.kafka.planning import RETENTION_KEYS, retention_of
 from tallystick.kafka.wire import (
     EARLIEST,
     LATEST,
@@ -20,6 +20,7 @@ from tallystick.kafka.wire import (
     PartitionEnds,
     TopicEnds,
     TopicLayout,
+    TopicRetention,
 )
 
 
@@ -44,21 +45,23 @@ def _topic_ends(client: KafkaClient, topic: str, offsets: Sequence[int]) -> Topi
     # All requests are sent before the first answer is read.
     sent = {p: _send(client, layout, p, at) for p, at in wanted.items() if at < ends[p]}
     times = {p: _timestamp(pending, layout, p, wanted[p]) for p, pending in sent.items()}
+    kept = _retention(client, topic)
     return TopicEnds(
         topic_id=layout.topic_id,
         cluster_id=client.cluster_id(),
         partitions=tuple(
             PartitionEnds(start=starts[p], end=ends[p], next_at_ms=times.get(p)) for p in every
         ),
-        kept_ms=_kept_ms(client, topic),
+        kept_ms=kept.kept_ms,
+        kept_bytes=kept.kept_bytes,
     )
 
 
-def _kept_ms(client: KafkaClient, topic: str) -> int | None:
+def _retention(client: KafkaClient, topic: str) -> TopicRetention:
     try:
-        return kept_ms(client, topic)
+        return retention_of(client.topic_configs(topic, *RETENTION_KEYS))
     except SettingsError:  # a user for monitoring need not have DESCRIBE_CONFIGS
-        return None
+        return TopicRetention()
 
 
 def _send(client: KafkaClient, layout: TopicLayout, partition: int, offset: int) -> PendingFetch:
@@ -66,7 +69,7 @@ def _send(client: KafkaClient, layout: TopicLayout, partition: int, offset: int)
         layout=layout,
         partition=partition,
         offset=offset,
-        bytes_max=1,  # KIP-74: the broker returns the first batch whatever its size
+        bytes_max=1,  # KIP-74: the broker returns the first batch, regardless of its size
         wait_ms=0,
         committed=False,
     )

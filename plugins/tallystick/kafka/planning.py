@@ -6,7 +6,7 @@ the future lies before an interval, it reads the headers of all batches of the i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,7 +16,11 @@ from tallystick.format.offsets import Position
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.identity import diverged_message
 from tallystick.kafka.search import Search
-from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, TopicLayout
+from tallystick.kafka.wire import EARLIEST, LATEST, NO_EPOCH, TopicLayout, TopicRetention
+
+RETENTION_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes")
+FOREVER_MS = 30_000_000_000_000
+"""A retention.ms from which on no record is deleted by its age: 950 years. Kafka's largest value is 292 million years."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +37,17 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
-    """The state of one incarnation of a topic; the index of `partitions` is the partition number."""
+    """The state of one incarnation of a topic; the index of `partitions` is the partition number.
+
+    `kept`: None if the broker did not return it.
+    """
 
     name: str
     topic_id: str
     cluster_id: str
     compacted: bool
     partitions: tuple[PartitionState, ...]
+    kept: TopicRetention | None = None
 
 
 class LogPlanner:
@@ -51,6 +59,7 @@ class LogPlanner:
     def __init__(self, settings: KafkaSettings) -> None:
         self._client = KafkaClient(settings)
         self._layouts: dict[str, TopicLayout] = {}
+        self._described: dict[str, TopicState] = {}
 
     def __enter__(self) -> Self:
         self._client.__enter__()
@@ -65,11 +74,18 @@ class LogPlanner:
 
     def describe(self, topics: Sequence[str]) -> dict[str, TopicState]:
         """Return the identity and the extent of each topic. Raises IdentityChanged if a topic does not exist."""
-        return {topic: self._describe(topic) for topic in topics}
+        found = {topic: self._describe(topic) for topic in topics}
+        self._described |= found
+        return found
+
+    @property
+    def described(self) -> Mapping[str, TopicState]:
+        """The topics as `describe` last returned them. It sends no request."""
+        return self._described
 
     def retention_ms(self, topic: str) -> int | None:
         """Return how long the topic keeps records (`retention.ms`); None if it deletes none by their age."""
-        return kept_ms(self._client, topic)
+        return retention_of(self._client.topic_configs(topic, *RETENTION_KEYS)).kept_ms
 
     def log_starts(self, topic: str) -> tuple[int, ...]:
         """Return the log start of each partition. Raises IdentityChanged if the topic does not exist."""
@@ -167,7 +183,10 @@ class LogPlanner:
     def _describe(self, topic: str) -> TopicState:
         layout = self._current(topic)
         every = range(len(layout.leaders))
-        policy = self._client.topic_config(topic, "cleanup.policy")
+        # One request for all: a plan needs only the policy, the retention is for its warnings.
+        configs = self._client.topic_configs(
+            topic, *RETENTION_KEYS[:1], optional=RETENTION_KEYS[1:]
+        )
         starts = self._client.list_offsets(layout, dict.fromkeys(every, EARLIEST), committed=False)
         # Look up the last stable offset first, so that it is never beyond the high watermark.
         stable = self._client.list_offsets(layout, dict.fromkeys(every, LATEST), committed=True)
@@ -176,11 +195,12 @@ class LogPlanner:
             name=topic,
             topic_id=layout.topic_id,
             cluster_id=self._client.cluster_id(),
-            compacted="compact" in policy.split(","),
+            compacted="compact" in configs["cleanup.policy"].split(","),
             partitions=tuple(
                 PartitionState(log_start=starts[p], high_watermark=ends[p], last_stable=stable[p])
                 for p in every
             ),
+            kept=retention_of(configs) if len(configs) == len(RETENTION_KEYS) else None,
         )
 
     def _current(self, topic: str) -> TopicLayout:
@@ -195,11 +215,25 @@ class LogPlanner:
         return layout
 
 
-def kept_ms(client: KafkaClient, topic: str) -> int | None:
-    """Return how long the topic keeps records (`retention.ms`); None if it deletes none by their age."""
-    policy = client.topic_config(topic, "cleanup.policy")
-    found = int(client.topic_config(topic, "retention.ms"))
-    return found if found >= 0 and "delete" in policy.split(",") else None
+def retention_of(configs: Mapping[str, str]) -> TopicRetention:
+    """Return what a topic keeps, from its configuration values for RETENTION_KEYS.
+
+    It raises nothing for a value that is no number, which sets no limit: a plan must not fail because of it.
+    """
+    if "delete" not in configs["cleanup.policy"].split(","):
+        return TopicRetention()
+    age_ms, size_bytes = _number(configs["retention.ms"]), _number(configs["retention.bytes"])
+    return TopicRetention(
+        kept_ms=age_ms if 0 <= age_ms < FOREVER_MS else None,
+        kept_bytes=size_bytes if size_bytes > 0 else None,
+    )
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return -1
 
 
 def _floor_beyond(place: str, floor: int, end: int) -> LogDamaged:

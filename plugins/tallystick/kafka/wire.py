@@ -93,17 +93,29 @@ class PartitionEnds:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicRetention:
+    """What a topic keeps: `kept_ms` is its retention.ms, `kept_bytes` its retention.bytes, of each partition.
+
+    None: records are not deleted by their age, or by the size of the log.
+    """
+
+    kept_ms: int | None = None
+    kept_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicEnds:
     """A topic in Kafka: its identity and its partitions (the index is the partition number).
 
     `kept_ms`: how long records are kept, `retention.ms`. None if they are not deleted by their age, or if this user may
-    not read the topic's configuration.
+    not read the topic's configuration. `kept_bytes`: the same of `retention.bytes`.
     """
 
     topic_id: str
     cluster_id: str
     partitions: tuple[PartitionEnds, ...]
     kept_ms: int | None = None
+    kept_bytes: int | None = None
 
 
 def topic_id_text(raw: uuid.UUID) -> str:

@@ -53,13 +53,14 @@ class TopicLag:
 
     `before` and `after`: the offsets in the log before the ledger's first boundary, and after its last one. They are in
     no interval. None if the ledger has no boundary. `kept`: how long the topic keeps records; None if their age does not
-    matter, or if it is not known.
+    matter, or if it is not known. `kept_bytes`: the same of the size of a partition's log.
     """
 
     partitions: tuple[PartitionLag, ...]
     before: int | None
     after: int | None
     kept: timedelta | None = None
+    kept_bytes: int | None = None
 
     @property
     def end(self) -> int:
@@ -158,6 +159,7 @@ def _topic_lag(status: Status, topic: str, seen: TopicEnds) -> TopicLag:
         before=before,
         after=after,
         kept=None if seen.kept_ms is None else timedelta(milliseconds=seen.kept_ms),
+        kept_bytes=seen.kept_bytes,
     )
 
 

@@ -30,13 +30,15 @@ class PlanRef:
 class Arguments:
     """The arguments of a job file. `others`: plans of other runs, which this attempt has claimed.
 
-    `others_max`: how many plans of other runs the attempt stages at most, including `others`.
+    `others_max`: how many plans of other runs the attempt stages at most, including `others`. `to_lake`: True if the
+    outcome is written to the lake, because the task that started the job runs on another machine.
     """
 
     plans: tuple[PlanRef, ...]
     attempt: str
     others: tuple[PlanRef, ...] = ()
     others_max: int = 0
+    to_lake: bool = False
 
 
 class _Parser(argparse.ArgumentParser):
@@ -48,13 +50,14 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Parse the arguments; raises InvalidRequest.
 
     They are `--plan <lake URI>/plans/...json@<sha256>` (once or more) and `--attempt <id>`, and optionally `--other` with
-    the same value as `--plan`, and `--others-max <number>`.
+    the same value as `--plan`, `--others-max <number>`, and `--outcome-to-lake`.
     """
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--plan", action="append", required=True, dest="plans")
     parser.add_argument("--attempt", required=True)
     parser.add_argument("--other", action="append", default=[], dest="others")
     parser.add_argument("--others-max", type=int, default=0)
+    parser.add_argument("--outcome-to-lake", action="store_true", dest="to_lake")
     found = parser.parse_args(argv)
     plans = tuple(parse_plan_ref(text) for text in found.plans)
     others = tuple(parse_plan_ref(text) for text in found.others)
@@ -67,6 +70,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
             attempt=keys.check_attempt(found.attempt),
             others=others,
             others_max=found.others_max,
+            to_lake=found.to_lake,
         )
     except ValueError as error:
         raise _invalid(str(error)) from error

@@ -30,15 +30,17 @@ from tallystick.lake import Lake
 from tallystick.operations.stage import still_granted
 from tallystick.pipeline import DEAD_LETTERS
 from tallystick.runtime import system_runtime
+from tallystick.runtime.parent import die_with_jvm
 from tallystick.runtime.version import VERSION
 from tallystick.spark.arguments import PlanRef, parse_arguments
 from tallystick.spark.outcome import (
     RESULT_FILE_ENV,
+    FileOutcome,
+    LakeOutcome,
+    OutcomeWriter,
     StagedPlan,
     exit_code,
     scratch_full,
-    write_error,
-    write_results,
 )
 from tallystick.spark.session import stage_session, stop_session
 from tallystick.spark.stage import Order, Target, pipeline_of, stage_splits
@@ -54,6 +56,7 @@ Its last argument: the earlier plans that this run has staged, and their reports
 
 def main(transform: Callable[..., Any], *, staging: Staging | None = None) -> None:
     """Run a job with this process's arguments and environment, and exit; see `tallystick.spark.run`."""
+    die_with_jvm(os.environ)
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,
@@ -81,24 +84,26 @@ def run_job(
 
     Safe to repeat: every run writes under the prefix of its attempt, each object under a fresh key, the report last.
     """
-    result_file = environ.get(RESULT_FILE_ENV)
+    outcome: OutcomeWriter = FileOutcome(environ.get(RESULT_FILE_ENV))
     try:
         arguments = parse_arguments(argv)
         lake = Lake(open_store(arguments.plans[0].lake_uri), system_runtime(), proven=True)
+        if arguments.to_lake:
+            outcome = LakeOutcome(lake, arguments.plans[0].key, arguments.attempt)
         driver = _Driver(lake, transform, arguments.attempt, job.read_bytes(), environ, staging)
         staged = driver.stage_all(arguments.plans)
         # The result is complete: if this process dies while it stages plans of other runs, its own run is not affected.
-        write_results(result_file, staged)
+        outcome.write_results(staged)
         if arguments.others_max:
             stage_others(lake, arguments, driver.stage_other)
     except TallystickError as error:
         log.error("not staged: %s", error)
-        write_error(result_file, error)
+        outcome.write_error(error)
         return exit_code(error)
     except Exception as error:  # Airflow's task must find any error in the result file
         log.exception("not staged")
         known = scratch_full(error) or error
-        write_error(result_file, known)
+        outcome.write_error(known)
         return exit_code(known)
     finally:
         stop_session()

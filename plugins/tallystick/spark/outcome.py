@@ -3,12 +3,15 @@
 If TALLYSTICK_RESULT_FILE is set, it is the path of that file. The file contains either a list of
 {"plan": key, "report": key or null}, or {"error": {"kind", "message", "hint"}}. A null report means that the job staged
 nothing for the plan, because it was committed or superseded already. The file is written once, whole, at the end.
+
+With the argument --outcome-to-lake the same is written to the lake instead (tallystick.format.outcome).
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import re
 import socket
@@ -16,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tallystick.errors import (
     ActionRequired,
@@ -27,7 +30,11 @@ from tallystick.errors import (
     error_of_kind,
 )
 from tallystick.format import keys
+from tallystick.format.outcome import OutcomeError, OutcomePlan, StageOutcome
+from tallystick.lake import Lake
+from tallystick.store.create_once import create_once
 
+log = logging.getLogger("tallystick.spark")
 RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
 RETRY_LATER, SUPERSEDED, ACTION_REQUIRED, OTHER = 75, 76, 77, 1
 NO_ROOM = "No space left on device"
@@ -104,25 +111,67 @@ def error_line(text: str) -> str:
     return (errors[-1] if traced and errors else next(iter(lines), ""))[:500]
 
 
-def write_results(path: str | None, staged: Sequence[StagedPlan]) -> None:
-    """Write the list of staged plans. Safe to repeat: the file is replaced whole."""
-    _write(path, [{"plan": s.plan, "report": s.report} for s in staged])
-
-
-def write_error(path: str | None, error: BaseException) -> None:
-    """Write the error. Safe to repeat: the file is replaced whole."""
-    _write(path, {"error": error_json(error)})
-
-
 def error_from(value: dict[str, Any]) -> TallystickError:
     """Return the error whose JSON form is `value`, of the class that its kind names."""
     return error_of_kind(value["kind"], value["message"], hint=value["hint"])
 
 
-def _write(path: str | None, value: Any) -> None:
-    if not path:
-        return
-    # Rename is atomic within a folder: a reader gets the old file or the new file, never a partial one.
-    half = Path(f"{path}.{os.getpid()}.part")
-    half.write_text(json.dumps(value), encoding="utf-8")
-    half.replace(path)
+class OutcomeWriter(Protocol):
+    """The place to which a job writes its outcome, once, at its end."""
+
+    def write_results(self, staged: Sequence[StagedPlan]) -> None:
+        """Write the list of staged plans. Safe to repeat: see the implementations."""
+        ...
+
+    def write_error(self, error: BaseException) -> None:
+        """Write the error. Safe to repeat: see the implementations."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileOutcome:
+    """A local file, for a task on the same machine; without a path, nothing is written."""
+
+    path: str | None
+
+    def write_results(self, staged: Sequence[StagedPlan]) -> None:
+        """Write the list of staged plans. Safe to repeat: the file is replaced whole."""
+        self._write([{"plan": s.plan, "report": s.report} for s in staged])
+
+    def write_error(self, error: BaseException) -> None:
+        """Write the error. Safe to repeat: the file is replaced whole."""
+        self._write({"error": error_json(error)})
+
+    def _write(self, value: Any) -> None:
+        if not self.path:
+            return
+        # Rename is atomic within a folder: a reader gets the old file or the new file, never a partial one.
+        half = Path(f"{self.path}.{os.getpid()}.part")
+        half.write_text(json.dumps(value), encoding="utf-8")
+        half.replace(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class LakeOutcome:
+    """An object of the lake, for a task that is on another machine or waits in the triggerer."""
+
+    lake: Lake
+    plan: keys.PlanKey
+    attempt: str
+
+    def write_results(self, staged: Sequence[StagedPlan]) -> None:
+        """Write the reports of the plans. Safe to repeat: the first outcome of an attempt stays, and it is whole."""
+        plans = tuple(OutcomePlan(plan=s.plan, report=s.report) for s in staged)
+        self._create(StageOutcome(attempt=self.attempt, plans=plans))
+
+    def write_error(self, error: BaseException) -> None:
+        """Write the error. Safe to repeat: the first outcome of an attempt stays; without one, the task is retried."""
+        fields = OutcomeError(**error_json(error))
+        try:
+            self._create(StageOutcome(attempt=self.attempt, error=fields))
+        except TallystickError as failed:  # the driver's log and its exit code have the first error
+            log.warning("the outcome could not be written: %s", failed)
+
+    def _create(self, outcome: StageOutcome) -> None:
+        key = keys.outcome(self.plan, self.attempt)
+        create_once(self.lake.store, key, outcome.encode(), runtime=self.lake.runtime)

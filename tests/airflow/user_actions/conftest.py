@@ -34,6 +34,7 @@ DAGS = (
     "during",
     "running",
     "buttons",
+    "pages",
     "together",
 )
 SCENARIOS = pytest.StashKey[Scenarios]()

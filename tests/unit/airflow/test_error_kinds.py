@@ -23,6 +23,8 @@ from support.fakes import stage
 from support.small_lake import TOPIC, SmallLake, counting_runtime, day, days, pipeline
 from tallystick import errors
 from tallystick.airflow import operators, replay_dag
+from tallystick.airflow.clusters.port import DriverRequest
+from tallystick.airflow.clusters.standalone import StandaloneCluster
 from tallystick.airflow.lines import WIDTH_MAX
 from tallystick.airflow.note_text import NOTE
 from tallystick.airflow.outcome import airflow_errors, raise_reported_error, with_span
@@ -49,7 +51,7 @@ from tallystick.outputs.kafka.topic import KafkaTopic
 from tallystick.pipeline import Column, Pipeline
 from tallystick.registry.client import RegistryClient
 from tallystick.registry.resolved import check_same
-from tallystick.spark.outcome import error_from, error_json, exit_code, write_error
+from tallystick.spark.outcome import FileOutcome, error_from, error_json, exit_code
 from tallystick.spark.stage import run_or_error
 from tallystick.store import ETag, Outcome
 from tallystick.store.memory import MemoryStore
@@ -239,6 +241,12 @@ def null_key(_: SmallLake) -> object:
     return output.prepare(publication([{"k": "a"}, {"k": None}]))
 
 
+def cluster() -> StandaloneCluster:
+    """Return a cluster whose master does not run."""
+    urls = [f"http://127.0.0.1:{PORT}"]
+    return StandaloneCluster(urls, master="spark://here:7077", spark_version="4.2.0")
+
+
 def registry_client(url: str = "") -> RegistryClient:
     """Return the client of a registry, by default an unreachable one."""
     settings = RegistrySettings(urls=(url or f"http://127.0.0.1:{PORT}",), timeout_s=5)
@@ -320,6 +328,11 @@ CASES: dict[str, Case] = {
         run=lambda _: registry_client().subjects(),
         message=(f"schema registry at http://127.0.0.1:{PORT} did not answer", "refused"),
         hint="the urls of its connection",
+    ),
+    "cluster_unavailable": Case(
+        run=lambda _: cluster().submit(DriverRequest(name="n", job="j", arguments=(), conf={})),
+        message=("Spark master spark://here:7077", f"http://127.0.0.1:{PORT} did not answer"),
+        hint="spark.master.rest.enabled=true",
     ),
     "superseded": Case(
         run=overtaken_request,
@@ -514,7 +527,7 @@ def test_a_task_ends_as_documented_and_its_log_has_the_whole_error_in_lines_that
     more = f"More: docs/how-to/when-a-task-fails.md#{raised.kind}"
     assert " ".join(line.strip() for line in lines) == f"{raised.kind}: {text} {more}"
     # The same error, raised inside the Spark job.
-    write_error(str(tmp_path / "result.json"), raised)
+    FileOutcome(str(tmp_path / "result.json")).write_error(raised)
     with pytest.raises(type(raised), match=re.escape(str(raised))):
         raise_reported_error(tmp_path / "result.json")
 

@@ -266,7 +266,8 @@ CONNECTED = FAMILY.replace("import time; time.sleep(600)", "import sys; sys.stdi
 PARENT = """
 import sys
 from pathlib import Path
-from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, die_with_parent
+from tallystick.airflow.spark_submit import ScrubbedSparkSubmit
+from tallystick.runtime.parent import die_with_parent
 from tallystick.connections.kafka import KafkaSettings
 die_with_parent()
 ScrubbedSparkSubmit(conf={}, kafka_name="default", kafka=KafkaSettings(bootstrap_servers=("b:1",)),

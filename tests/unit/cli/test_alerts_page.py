@@ -31,6 +31,7 @@ def healthy() -> dict[str, Any]:
         "intervals": [{"dead_share": 0.01}],
         "committed_at": "2999-01-01T00:00:00.000Z",
         "lag": LAG,
+        "retention": [{"endangered": False}],
     }
 
 
@@ -39,6 +40,7 @@ BAD = {
     "intervals": [{"dead_share": 1.0}],
     "committed_at": "2013-01-01T00:00:00.000Z",
     "lag": LATE,
+    "retention": [{"endangered": False}, {"endangered": True}],
 }
 
 
@@ -51,7 +53,7 @@ def holds(rule: str, answer: Any) -> bool:
 
 
 def test_the_page_has_its_rules_and_its_links_resolve() -> None:
-    assert len(RULES) == 10
+    assert len(RULES) == 11
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE):
         if not target.startswith("https://"):
             assert (DOCS / "how-to" / target).resolve().is_file(), target
@@ -63,7 +65,7 @@ def test_rules_name_fields_and_problems_that_exist(lake: SmallLake) -> None:
         *PROBLEMS
     }
     for name in re.findall(r"(?<![\w\].])\.([a-z_]+)", " ".join(RULES)):
-        assert name in {*answer, "gone"}, name
+        assert name in {*answer, "gone", "endangered"}, name
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="this machine has no jq")

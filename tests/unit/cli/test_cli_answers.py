@@ -253,6 +253,7 @@ def test_status_as_json(lake: SmallLake) -> None:
         *("lake", "pipeline", "version", "record", "topics", "from", "to", "every_s", "totals"),
         *("ok", "problems", "committed_at", "lag", "dead_share", "generations"),
         *("intervals", "pending", "stale", "gaps", "grants", "cancelled", "lost", "fewer"),
+        "retention",
     }
     assert answer["intervals"][1] == {
         "from": "2013-01-02T00:00:00.000Z",

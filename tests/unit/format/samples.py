@@ -17,6 +17,7 @@ from tallystick.format.columns import FormerName, TableColumn
 from tallystick.format.interval import Interval, Request
 from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.offsets import Position
+from tallystick.format.outcome import OutcomeError, OutcomePlan, StageOutcome
 from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import Boundary, Committed, Entry, Granted, Page, PageRef, Totals
 from tallystick.format.partition_rules import PartitionField
@@ -198,6 +199,17 @@ SAMPLE_REPORT = Report(
 )
 SAMPLE_CLAIM = Claim(
     plan=SAMPLE_PLAN.key, request=request("r2", 1), attempt="attempt-1", until=at(2)
+)
+SAMPLE_OUTCOME = StageOutcome(
+    attempt="attempt-1",
+    plans=(
+        OutcomePlan(plan=SAMPLE_PLAN.key, report=SAMPLE_REPORT.key),
+        OutcomePlan(plan=keys.check_plan(plan_key(1, 2)), report=None),
+    ),
+)
+SAMPLE_OUTCOME_ERROR = StageOutcome(
+    attempt="attempt-1",
+    error=OutcomeError(kind="job_changed", message="the job changed.", hint="clear plan."),
 )
 SAMPLE_PAGE = Page(
     entries=(

@@ -213,6 +213,13 @@ def test_the_key_of_a_calls_note_follows_from_its_fields() -> None:
     assert key.startswith(f"calls/{calls.output}/")
 
 
+def test_the_key_of_an_outcome_is_scratch_and_follows_from_the_plan_and_the_attempt() -> None:
+    key = keys.outcome(plan_key(0, 1), "a1")
+    part, plan = keys.plan_parts(plan_key(0, 1))
+    assert key == f"scratch/{part}/{plan}/a1/{plan}.json"
+    assert keys.kind(key) == "scratch"
+
+
 def test_the_keys_of_a_claim_and_of_its_report_follow_from_the_plan_and_the_attempt() -> None:
     claim = SAMPLE_CLAIM
     part, plan = keys.plan_parts(claim.plan)

@@ -32,6 +32,8 @@ from unit.format.samples import (
     SAMPLE_CALLS,
     SAMPLE_CLAIM,
     SAMPLE_FILE,
+    SAMPLE_OUTCOME,
+    SAMPLE_OUTCOME_ERROR,
     SAMPLE_PAGE,
     SAMPLE_PAGE_PENDING,
     SAMPLE_PLAN,
@@ -66,6 +68,8 @@ STORED: dict[str, StoredObject] = {
     "calls": SAMPLE_CALLS,
     "call": SAMPLE_CALL,
     "claim": SAMPLE_CLAIM,
+    "outcome": SAMPLE_OUTCOME,
+    "outcome with an error": SAMPLE_OUTCOME_ERROR,
 }
 # One file per format: the fullest sample of each kind of object.
 FILES = {
@@ -77,6 +81,7 @@ FILES = {
     "calls": "calls-1.json",
     "call": "call-1.json",
     "claim": "claim-1.json",
+    "outcome": "outcome-1.json",
 }
 stored = pytest.mark.parametrize("name", sorted(STORED))
 

@@ -17,6 +17,7 @@ from tallystick.operations.status.read import (
     read_status,
     read_tables,
 )
+from tallystick.operations.status.uncommitted import UncommittedSpan
 
 __all__ = [
     "PROBLEMS",
@@ -28,6 +29,7 @@ __all__ = [
     "Status",
     "StatusCache",
     "TableStatus",
+    "UncommittedSpan",
     "dead_share",
     "problems",
     "read_log",

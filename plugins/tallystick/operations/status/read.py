@@ -30,6 +30,11 @@ from tallystick.operations.status.grants import (
     grant_status,
 )
 from tallystick.operations.status.outline import StatusCache
+from tallystick.operations.status.uncommitted import (
+    UncommittedSpan,
+    offsets_at,
+    uncommitted_spans,
+)
 from tallystick.protocol.staleness import stale
 
 State = Literal["committed", "granted", "replacing"]
@@ -88,7 +93,7 @@ class Status:
     open topic, the offset of each partition at which the latest committed interval ends. `first`, `last`: the first and
     the last boundary; `first_offsets`, `last_offsets`: their positions of each partition, by open topic; empty if there
     is no boundary. `every`: the length of the schedule's intervals, derived from scheduled runs. `outputs`: the target
-    of each output.
+    of each output. `uncommitted`: the spans whose records no table has yet.
     """
 
     uri: str
@@ -111,6 +116,7 @@ class Status:
     outputs: Mapping[str, str]
     pending: tuple[PendingOutput, ...]
     stale: tuple[StaleStatus, ...]
+    uncommitted: tuple[UncommittedSpan, ...] = ()
 
     @property
     def totals(self) -> Totals:
@@ -155,6 +161,7 @@ def read_status(lake: Lake, *, cache: StatusCache | None = None) -> Status:
     def from_snapshot(snapshot: Snapshot) -> Status:
         root, ledger = snapshot.root, kept.ledger(snapshot)
         first, last, entries = ledger.first, ledger.last, ledger.entries
+        found_gaps = gaps(ledger, root.topics)
         return Status(
             uri=lake.store.uri,
             pipeline=root.pipeline,
@@ -169,7 +176,7 @@ def read_status(lake: Lake, *, cache: StatusCache | None = None) -> Status:
             last_offsets=_offsets(root, last) if last else {},
             every=schedule_length(entries),
             intervals=tuple(_interval_status(e) for e in entries),
-            gaps=gaps(ledger, root.topics),
+            gaps=found_gaps,
             grants=tuple(grant_status(lake, e, now=now) for e in entries if e.granted is not None),
             cancelled=tuple(c for e in entries if (c := cancelled(e)) is not None),
             fewer=kept.fewer(lake, entries),
@@ -179,6 +186,7 @@ def read_status(lake: Lake, *, cache: StatusCache | None = None) -> Status:
                 StaleStatus(interval=interval, changed=changed)
                 for interval, changed in stale(entries).items()
             ),
+            uncommitted=uncommitted_spans(ledger, root.topics, found_gaps),
         )
 
     return lake.read(from_snapshot)
@@ -200,14 +208,7 @@ def _read_to(root: Root, ledger: BoundedLedger) -> dict[str, tuple[int, ...]]:
 
 def _offsets(root: Root, boundary: Boundary | None) -> dict[str, tuple[int, ...]]:
     """Return the position of each partition of the open topics at a boundary; None: their origins."""
-    topics = {name: topic for name, topic in root.topics.items() if topic.closed is None}
-    origins = {name: topic.origins for name, topic in topics.items()}
-    if boundary is None:
-        return origins
-    return {
-        name: tuple(boundary.position(name, p, origins).offset for p in range(len(of)))
-        for name, of in origins.items()
-    }
+    return offsets_at(root.topics, boundary)
 
 
 def _pending(entry: Entry) -> Iterator[PendingOutput]:

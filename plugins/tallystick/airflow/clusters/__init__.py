@@ -1,0 +1,4 @@
+"""Clusters that run drivers: submit one, read its state, kill it. A deferred stage task needs no slot meanwhile.
+
+`port` has the verbs, one module per kind of cluster implements them, and `opening` chooses by a Spark connection.
+"""
