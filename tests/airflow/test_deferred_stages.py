@@ -34,7 +34,7 @@ def stack() -> Iterator[DeferredStack]:
         yield running
 
 
-def test_stages_wait_without_slots_and_each_is_committed_once_whatever_dies(
+def test_stages_wait_without_slots_and_each_is_committed_once_although_triggerers_die(
     stack: DeferredStack,
 ) -> None:
     """All wait at once, then the triggerer is killed again and again, one run is cleared, and one driver is killed."""

@@ -171,7 +171,11 @@ def simulated_master(master: SimulatedMaster) -> Iterator[SimulatedMaster]:
         def log_message(self, *_: Any) -> None:
             """Log nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", master.port), Handler) as server:
+    class Server(ThreadingHTTPServer):
+        def handle_error(self, *_: Any) -> None:
+            """Ignore a client that is gone, such as a triggerer that was killed."""
+
+    with Server(("127.0.0.1", master.port), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             yield master

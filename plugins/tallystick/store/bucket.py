@@ -136,7 +136,8 @@ def _missing(error: Exception) -> Missing | None:
         return "not set"
     if status in (401, 403):
         return "denied"
-    return "not implemented" if status in (400, 404, 405, 501) or code in _NOT_THERE else None
+    # A 400 may mean anything, such as a wrong region: it must not hide a rule that deletes objects.
+    return "not implemented" if status in (404, 405, 501) or code in _NOT_THERE else None
 
 
 def _date(answer: Mapping[str, Any]) -> datetime | None:

@@ -192,7 +192,7 @@ def test_each_try_is_an_attempt_of_its_own_and_both_drivers_may_stage(
 
 
 @pytest.mark.parametrize("state", ["succeeded", "failed", "killed", "unknown", "unavailable"])
-def test_the_outcome_in_the_lake_decides_whatever_the_last_state_was(
+def test_the_outcome_in_the_lake_decides_and_not_the_last_state(
     bench: Bench, master: SimulatedMaster, state: str
 ) -> None:
     run = planned(bench)

@@ -61,7 +61,8 @@ def answers(
         (refused(401, "Unauthorized"), "denied"),
         (refused(501, "NotImplemented"), "not implemented"),
         (refused(405, "MethodNotAllowed"), "not implemented"),
-        (refused(400, "InvalidRequest"), "not implemented"),
+        (refused(404, "NoSuchKey"), "not implemented"),
+        (refused(400, "NotImplemented"), "not implemented"),
     ],
 )
 def test_a_refusal_of_a_setting_is_an_answer(
@@ -73,14 +74,22 @@ def test_a_refusal_of_a_setting_is_an_answer(
 
 
 @pytest.mark.parametrize(
-    "error",
-    [refused(500, "InternalError"), EndpointConnectionError(endpoint_url="http://s3")],
+    ("error", "kind"),
+    [
+        (refused(500, "InternalError"), StoreUnavailable),
+        (refused(400, "AuthorizationHeaderMalformed"), SettingsError),
+        (refused(400, "InvalidRequest"), SettingsError),
+        (EndpointConnectionError(endpoint_url="http://s3"), StoreUnavailable),
+    ],
 )
-def test_a_server_that_does_not_answer_is_an_error(
-    error: Exception, bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+def test_a_server_that_does_not_answer_the_question_is_an_error(
+    error: Exception,
+    kind: type[Exception],
+    bucket: S3Bucket,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     answers(bucket, monkeypatch, "get_bucket_versioning", error)
-    with pytest.raises(StoreUnavailable):
+    with pytest.raises(kind):
         bucket.setting("get_bucket_versioning")
 
 
