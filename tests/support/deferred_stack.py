@@ -209,4 +209,5 @@ def deferred_stack(hours: int) -> Iterator[DeferredStack]:
             if found.triggerer is not None:
                 found.triggerer.kill()
             stack.stop(print)
-            shutil.rmtree(base, ignore_errors=True)
+            if not os.environ.get("TEST_DEFERRED_KEEP"):
+                shutil.rmtree(base, ignore_errors=True)

@@ -7,7 +7,6 @@ in the lake, and the task reads it from there when it continues.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,15 +14,16 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from tallystick.airflow.clusters.opening import cluster_of_trigger
+from tallystick.airflow.clusters.port import Cluster
 from tallystick.errors import RetryLater, TallystickError
-
-log = logging.getLogger(__name__)
 
 POLL_S = 5.0
 PATIENCE_S = 600.0
 """How long the cluster may not answer before the task continues, and fails with an error that is retried."""
 # A cluster that has just started again may not have its drivers yet.
 _UNKNOWN_S = 60.0
+KILL_TRIES = 6
+_KILL_PAUSE_S = 1.0
 
 
 class DriverTrigger(BaseTrigger):
@@ -64,16 +64,19 @@ class DriverTrigger(BaseTrigger):
         """Read the driver's state until it has ended. Safe to repeat: it changes nothing before `until`."""
         answered = time.monotonic()
         unknown_since: float | None = None
+        cluster: Cluster | None = None
         while True:
             now = time.monotonic()
             try:
-                cluster = await cluster_of_trigger(self.conn_id)
+                # The connection is read again only after a failure: hundreds of triggers share one process.
+                cluster = cluster or await cluster_of_trigger(self.conn_id)
                 found = await cluster.state(self.driver)
             except RetryLater as error:
                 if now - answered >= self.patience_s:
                     yield _event("unavailable", str(error))
                     return
-                log.warning("driver %s: %s", self.driver, error)
+                self.log.warning("driver %s: %s", self.driver, error)
+                cluster = None
             except TallystickError as error:
                 yield _event("unavailable", str(error))
                 return
@@ -91,14 +94,26 @@ class DriverTrigger(BaseTrigger):
             await asyncio.sleep(self.poll_s)
 
     async def on_kill(self) -> None:
-        """End the driver, because a person cleared or marked its task. Safe to repeat: an ended driver is not touched."""
-        try:
-            cluster = await cluster_of_trigger(self.conn_id)
-            await cluster.akill(self.driver)
-            log.info("driver %s was killed", self.driver)
-        except TallystickError as error:
-            # The driver ends by itself. No run uses what it stages: each try has an attempt of its own.
-            log.warning("driver %s was not killed: %s", self.driver, error)
+        """End the driver, because a person cleared or marked its task. Safe to repeat: an ended driver is not touched.
+
+        A request can be lost, so it is repeated until the cluster reports that the driver has ended, or that it does not
+        have it. After some tries the driver is left to end by itself: no run uses what it stages.
+        """
+        for number in range(1, KILL_TRIES + 1):
+            try:
+                cluster = await cluster_of_trigger(self.conn_id)
+                await cluster.akill(self.driver)
+                found = await cluster.state(self.driver)
+            except TallystickError as error:
+                self.log.warning("driver %s, kill %d: %s", self.driver, number, error)
+            else:
+                if found.ended or found.state == "unknown":
+                    self.log.info(
+                        "driver %s: %s after %d kill(s)", self.driver, found.state, number
+                    )
+                    return
+            await asyncio.sleep(_KILL_PAUSE_S)
+        self.log.warning("driver %s may still run: it was not seen to end", self.driver)
 
 
 def _event(state: str, message: str) -> TriggerEvent:

@@ -340,8 +340,31 @@ def test_a_killed_task_ends_its_driver(bench: Bench, master: SimulatedMaster) ->
     assert driver.process is not None
     assert driver.process.wait(60) != 0
     assert master.states() == {"KILLED": 1}
-    master.faults.append(None)
-    asyncio.run(by.trigger.on_kill())  # it is not known if the kill arrived: that is logged
+    asyncio.run(by.trigger.on_kill())
+    assert master.states() == {"KILLED": 1}
+
+
+def test_a_kill_that_is_lost_is_repeated(
+    bench: Bench, master: SimulatedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triggering, "_KILL_PAUSE_S", 0.01)
+    by = deferred(bench, planned(bench))
+    assert by.trigger is not None
+    master.faults += [None, (502, b"")]
+    asyncio.run(by.trigger.on_kill())
+    assert master.states() == {"KILLED": 1}
+
+
+def test_a_kill_that_never_arrives_ends_after_some_tries(
+    bench: Bench, master: SimulatedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triggering, "_KILL_PAUSE_S", 0.01)
+    by = deferred(bench, planned(bench))
+    assert by.trigger is not None
+    master.faults += [None] * triggering.KILL_TRIES
+    asyncio.run(by.trigger.on_kill())
+    assert master.faults == []
+    assert "KILLED" not in master.states()
 
 
 def test_a_trigger_that_is_cancelled_leaves_the_driver_alone(

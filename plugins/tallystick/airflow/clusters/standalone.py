@@ -6,7 +6,9 @@ SparkSubmit itself is one: it runs the job in client mode there. (Spark 4.2: dep
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import httpx
@@ -129,13 +131,20 @@ class StandaloneCluster:
 
     def _options(self) -> dict[str, Any]:
         # The master is inside of the network, not behind a proxy.
-        return {"headers": self._headers, "timeout": self._timeout_s, "trust_env": False}
+        options = {"headers": self._headers, "timeout": self._timeout_s, "trust_env": False}
+        return {**options, "verify": _tls()}
 
     def _unavailable(self, why: str) -> ClusterUnavailable:
         return ClusterUnavailable(
             f"the REST API of the Spark master {self._master} is not available: {why}.",
             hint="check that the master runs with spark.master.rest.enabled=true, and the connection's rest_url.",
         )
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    """Return one context for all requests: reading the authorities takes longer than a request."""
+    return ssl.create_default_context()
 
 
 _OF_THE_DRIVER = ("spark.driver.memory", "spark.driver.cores")
