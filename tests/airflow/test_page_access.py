@@ -174,6 +174,10 @@ def test_a_dag_without_a_lake_and_a_lake_without_a_plan_are_named(server: ApiSer
     answer = server.get(f"{PREFIX}/api/dags/plain/status", "limited")
     assert answer.status == 404
     assert "DAG plain has no lake" in json.loads(answer.body)["detail"]
+    page = server.get(f"{PREFIX}/dags/plain/", "limited")
+    assert page.status == 404
+    assert b"This DAG has no lake" in page.body
+    assert b"<script" not in page.body
     unknown = server.get(f"{PREFIX}/api/dags/unknown/status", "viewer")
     assert unknown.status == 404
     fresh = server.get(f"{PREFIX}/api/dags/fresh/status", "limited")

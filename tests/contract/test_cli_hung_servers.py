@@ -106,6 +106,12 @@ COMMANDS: Mapping[str, Mapping[str, Hang]] = {
             argv=("--delete",), answered=AFTER_ROOT, waits_for="listing all objects"
         ),
     },
+    "metrics": {
+        "at once": Hang(argv=("--no-kafka",)),
+        "after the root": Hang(
+            argv=("--no-kafka",), answered=AFTER_ROOT, waits_for="reading ledger/"
+        ),
+    },
     "show": {"at once": Hang(argv=("root.json",))},
     "probe": {"at once": Hang(argv=(), waits_for="testing conditional writes")},
     "verify": {
@@ -125,8 +131,8 @@ CASES = {
     for name, cases in COMMANDS.items()
     for when, hang in cases.items()
 }
-# These groups belong to other distributions, and ask no store.
-OTHER_GROUPS = {"local"}
+# The group belongs to another distribution, and asks no store. Errors of `doctor` are its answer: it has a test below.
+OTHER_GROUPS = {"local", "doctor"}
 
 
 class Hanging(FaultProxy):
@@ -214,6 +220,26 @@ def test_a_command_names_what_it_waits_for_and_ends_with_75(
     error = text.index("_unavailable: ")
     assert CASES[case][1].waits_for in text[notice:error], text
     assert "Next: " in text[error:]
+
+
+def test_doctor_ends_with_an_error_for_each_server_that_hangs(
+    on_s3: str, frozen_broker: str, tmp_path: Path
+) -> None:
+    with Hanging(on_s3, AT_ONCE) as proxy:
+        result = run_tally(
+            proxy.url,
+            frozen_broker,
+            "--timeout",
+            LIMIT_S,
+            "doctor",
+            LAKE,
+            "--json",
+            folder=tmp_path,
+        )
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    failed = {one["area"] for one in json.loads(result.stdout)["checks"] if one["state"] == "error"}
+    assert failed >= {"kafka default", f"ledger {LAKE}"}
 
 
 def _commands(group: Any, prefix: str = "") -> set[str]:

@@ -115,12 +115,13 @@ class SimulatedMaster:
             with self._lock:
                 if driver.state != "SUBMITTED":
                     return
-                driver.state = "RUNNING"
                 driver.process = subprocess.Popen(
                     [*self.command, *driver.arguments],
                     env={**self.env, **driver.request["environmentVariables"]},
                     stdin=subprocess.DEVNULL,
                 )
+                # Last: states are read without the lock, and a running driver has a process.
+                driver.state = "RUNNING"
             code = driver.process.wait()
             with self._lock:
                 if driver.state == "RUNNING":

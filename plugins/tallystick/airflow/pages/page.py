@@ -9,14 +9,22 @@ import hashlib
 from html import escape
 from pathlib import Path
 
+from airflow.api_fastapi.common.db.common import SessionDep
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import FileResponse, HTMLResponse
 
-from tallystick.airflow.pages.access import ReadableLakes, ReadDag
+from tallystick.airflow.pages.access import ReadableLakes, ReadDag, lakes_of_dags
 from tallystick.runtime.version import VERSION
 
 STATIC = Path(__file__).with_name("static")
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+_NO_LAKE = """\
+<!doctype html>
+<html lang="en">
+  <head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Lake</title></head>
+  <body><p>This DAG has no lake: none of its tasks updates an Asset of tallystick.</p></body>
+</html>
+"""
 FILES = {
     path.relative_to(STATIC).as_posix(): path
     for path in sorted(STATIC.rglob("*"))
@@ -44,8 +52,10 @@ def lakes_page(request: Request, lakes: ReadableLakes) -> HTMLResponse:
 
 
 @router.get("/dags/{dag_id}/", dependencies=[ReadDag])
-def lake_page(request: Request, dag_id: str) -> HTMLResponse:
-    """Return the page of a DAG's lake. Without a lake, the page shows that there is none."""
+def lake_page(request: Request, dag_id: str, session: SessionDep) -> HTMLResponse:
+    """Return the page of a DAG's lake; 404 without scripts if it has none: Airflow shows the tab on every DAG."""
+    if dag_id not in lakes_of_dags(session, dag_id):
+        return HTMLResponse(_NO_LAKE, status_code=404)
     return _document(request, dag=dag_id)
 
 
