@@ -99,10 +99,30 @@ before, during, running, by_hand, pages = (
 )
 """
 
-# The only pipeline with an output: a file for each interval.
+# The only pipeline with an output: a file for each interval. A second DAG runs once per committed interval of it.
+PER_INTERVAL = "per_interval"
 DECLARED = """\
+from airflow.sdk import DAG, PartitionedAssetTimetable, task
+
+from tallystick.airflow import committed_intervals, interval_asset_of
+
 files = FileOutput(name="files", table="events", folder=str(HERE / "published"))
-declared = dag(pipeline("declared", "expiring", outputs=[files]))
+of_declared = pipeline("declared", "expiring", outputs=[files])
+declared = dag(of_declared)
+
+with DAG(
+    "per_interval",
+    schedule=PartitionedAssetTimetable(assets=interval_asset_of(of_declared)),
+) as per_interval:
+
+    @task
+    def seen(**context):
+        return [
+            [context["dag_run"].partition_key, one.interval.to_json(), one.generation]
+            for one in committed_intervals(context)
+        ]
+
+    seen()
 """
 
 DECLARED_MORE = DECLARED.replace(

@@ -13,20 +13,16 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Asset, Param
+from airflow.sdk import DAG, Param
 from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 
 from tallystick.airflow.arguments import checked_arguments
-from tallystick.airflow.operators import (
-    COMMIT,
-    PLAN,
-    PUBLISH,
-    STAGE,
-    CommitOperator,
-    PlanOperator,
-    StageOperator,
-)
-from tallystick.airflow.publish import PublishOperator
+from tallystick.airflow.assets import asset_of, interval_asset_of
+from tallystick.airflow.operators.commit import CommitOperator
+from tallystick.airflow.operators.context import COMMIT, PLAN, PUBLISH, STAGE
+from tallystick.airflow.operators.plan import PlanOperator
+from tallystick.airflow.operators.publish import PublishOperator
+from tallystick.airflow.operators.stage import StageOperator
 from tallystick.airflow.timetables import bounded, is_bounded
 from tallystick.errors import InvalidPipeline
 from tallystick.operations.run_request import MODES, NAMES, defaults
@@ -168,6 +164,7 @@ def replay_dag(
         task_id=COMMIT,
         pipeline=pipeline,
         asset=asset_of(pipeline),
+        interval_asset=interval_asset_of(pipeline),
         # Each swap of the root makes concurrent commits start again: only a few at a time, over all runs and backfills.
         # Most of a small commit's time is the start of its process, in which it disturbs no other.
         max_active_tis_per_dag=MAX_ACTIVE_COMMITS,
@@ -185,18 +182,6 @@ def replay_dag(
             doc_md=_PUBLISH_DOC,
         )
     return dag
-
-
-def asset_of(pipeline: Pipeline) -> Asset:
-    """Return the Asset that a commit updates; schedule consumers by it.
-
-    The extra of its events contains `version`, `interval` and `covered`. If a commit task is cleared, it emits the event
-    again: a consumer skips versions that it has seen.
-    """
-    # If two Assets share only the name or only the URI, Airflow keeps one of them active and fails the tasks of the other
-    # before they run. The URI therefore contains the pipeline: if a pipeline has the lake of another one by mistake, it
-    # must not stop the commits of that pipeline.
-    return Asset(uri=f"{pipeline.warehouse}?pipeline={pipeline.name}", group="tallystick")
 
 
 def form() -> dict[str, Param]:

@@ -9,7 +9,8 @@ from typing import Any
 from airflow.sdk import DAG
 from airflow.timetables.base import DataInterval, TimeRestriction
 
-from tallystick.airflow.operators import PLAN, PlanOperator
+from tallystick.airflow.operators.context import PLAN
+from tallystick.airflow.operators.plan import PlanOperator
 from tallystick.airflow.timetables import is_bounded
 from tallystick.operations.check.schedule import RUNS_COUNTED_MAX, DeclaredDag
 

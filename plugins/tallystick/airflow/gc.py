@@ -14,7 +14,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Param
 
 from tallystick.airflow.lines import log_lines
-from tallystick.airflow.operators import open_warehouse
+from tallystick.airflow.opening import open_warehouse
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.errors import InvalidPipeline
 from tallystick.format import keys

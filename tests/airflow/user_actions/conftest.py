@@ -17,7 +17,13 @@ import pytest
 from support.canaries import ENVIRONMENT
 from support.s3_hold import HoldingProxy
 from support.user_action_driver import DEADLINE_S, POLL_S, ActionStack
-from support.user_action_project import KAFKA_PASSWORD, S3_SECRET, Produced, write_project
+from support.user_action_project import (
+    KAFKA_PASSWORD,
+    PER_INTERVAL,
+    S3_SECRET,
+    Produced,
+    write_project,
+)
 from support.user_action_scenarios import Scenarios, scenarios_of
 from tallystick_devstack.airflow_api import AirflowApi
 from tallystick_devstack.kafka_login import confluent_words
@@ -121,7 +127,7 @@ def pytest_runtest_teardown(
 
 def wait_for_dags(api: AirflowApi) -> None:
     """Wait until Airflow has parsed every DAG file."""
-    for dag in (*DAGS, "by_hand", "declared"):
+    for dag in (*DAGS, "by_hand", "declared", PER_INTERVAL):
         api.wait_for_dag(dag, deadline_s=DEADLINE_S)
 
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from support.user_action_driver import Driver
+from support.user_action_driver import DEADLINE_S, POLL_S, Driver
 from support.user_action_project import (
     DAG_FILE,
     DECLARED_MORE,
     JOB_FILE_MORE,
     PARTITIONS,
     PER_DAY,
+    PER_INTERVAL,
     Row,
     day,
 )
@@ -23,6 +25,7 @@ from support.user_action_scenarios import scenario
 from tallystick.format.page import Entry
 from tallystick.format.root import Root
 from tallystick.tables.reading import static_table
+from tallystick_devstack.process import wait_until
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -45,6 +48,37 @@ class Declared:
     root: Root
     published_before: list[tuple[int, int | None]]
     published: list[tuple[int, int | None]]
+    seen_per_interval: list[Any]
+    events_per_interval: list[tuple[str, int]]
+
+
+def seen_per_interval(driver: Driver, runs: int) -> list[Any]:
+    """Wait until the DAG that runs per interval has `runs` runs, and return what each has seen, the oldest first."""
+
+    def succeeded() -> list[str]:
+        found = driver.api.runs(PER_INTERVAL)
+        return sorted(str(r["dag_run_id"]) for r in found if r["state"] == "success")
+
+    wait_until(
+        lambda: len(succeeded()) >= runs,
+        deadline_s=DEADLINE_S,
+        what=f"{runs} runs of {PER_INTERVAL}",
+        poll_s=POLL_S,
+    )
+    return sorted(
+        (driver.api.xcom(PER_INTERVAL, run, "seen") for run in succeeded()),
+        key=lambda seen: seen[0][-1],  # type: ignore[index]
+    )
+
+
+def events_per_interval(driver: Driver) -> list[tuple[str, int]]:
+    """Return (partition key, generation) of each event per interval that Airflow has of the run."""
+    found = driver.api.call("GET", f"/assets/events?source_run_id={RUN}&limit=100")["asset_events"]
+    return sorted(
+        (e["partition_key"], e["extra"]["intervals"][e["partition_key"]]["generation"])
+        for e in found
+        if e["partition_key"] is not None
+    )
 
 
 def published(driver: Driver) -> list[tuple[int, int | None]]:
@@ -58,13 +92,17 @@ def published(driver: Driver) -> list[tuple[int, int | None]]:
 def column_added(driver: Driver) -> Declared:
     """Commit a day; declare one more column, which the job returns; clear the day."""
     driver.switch(on=True)
+    driver.switch(on=True, dag=PER_INTERVAL)
     driver.trigger(RUN, start=day(1), end=day(2))
     driver.wait(RUN)
+    seen_per_interval(driver, 1)
     before, rows_before, published_before = driver.entry(day(1)), driver.rows(), published(driver)
     project = driver.stack.project
     (project / "spark_jobs" / "declared.py").write_text(JOB_FILE_MORE)
     (project / "dags" / "declared.py").write_text(DAG_FILE + DECLARED_MORE)
     driver.clear(RUN, "plan")
+    driver.wait(RUN)
+    driver.clear(RUN, "commit")
     driver.wait(RUN)
     metadata = driver.root.tables["events"].metadata
     assert metadata is not None
@@ -79,7 +117,18 @@ def column_added(driver: Driver) -> Declared:
         root=driver.root,
         published_before=published_before,
         published=published(driver),
+        seen_per_interval=seen_per_interval(driver, 2),
+        events_per_interval=events_per_interval(driver),
     )
+
+
+def test_a_dag_runs_once_per_committed_interval_and_again_when_it_is_replaced(
+    column_added: Declared,
+) -> None:
+    key, interval = "2013-01-01T00:00:00", column_added.after.interval.to_json()
+    # The commit task was cleared after the second commit, and emitted nothing that was emitted before.
+    assert column_added.events_per_interval == [(key, 1), (key, 2)]
+    assert column_added.seen_per_interval == [[[key, interval, 1]], [[key, interval, 2]]]
 
 
 def test_rows_are_published_once_and_the_file_of_a_replaced_day_is_replaced(

@@ -16,10 +16,10 @@ from airflow.sdk import DAG
 from support.fakes import FakeLog, stage
 from support.small_lake import day, fill, pipeline
 from tallystick.airflow.dag import replay_dag
-from tallystick.airflow.operators import open_lake
+from tallystick.airflow.opening import open_lake
 from tallystick.lake import Lake
 from tallystick.pipeline import Pipeline
-from unit.airflow.runs import FakeRun
+from unit.airflow.runs import AirflowEvents, FakeRun
 
 NAMES = itertools.count()
 
@@ -128,7 +128,8 @@ class _Planner:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, airflow_events: AirflowEvents) -> Bench:
+    del airflow_events  # the commit tasks of its runs read their events there
     monkeypatch.setenv("TALLYSTICK_KAFKA_DEFAULT", '{"bootstrap_servers": "nowhere:9092"}')
     monkeypatch.setenv("AIRFLOW_CONN_SPARK_DEFAULT", '{"conn_type": "spark", "host": "local[2]"}')
     base = Bench(tmp_path)

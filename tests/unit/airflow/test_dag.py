@@ -17,7 +17,7 @@ from airflow.timetables.interval import CronDataIntervalTimetable
 
 from support.small_lake import pipeline
 from tallystick.airflow import replay_dag
-from tallystick.airflow.dag import asset_of
+from tallystick.airflow.assets import asset_of, interval_asset_of
 from tallystick.airflow.plugin import TallystickPlugin
 from tallystick.errors import InvalidPipeline, InvalidRequest
 from tallystick.operations.run_request import NAMES, RunParams, defaults, parse_params
@@ -162,9 +162,10 @@ def test_spark_options_are_checked_when_the_dag_is_parsed() -> None:
 
 
 def test_commit_announces_the_pipelines_asset() -> None:
-    (asset,) = dag_of().task_dict["commit"].outlets
+    asset, per_interval = dag_of().task_dict["commit"].outlets
     assert (asset.name, asset.uri) == ("s3://lake/small?pipeline=small",) * 2
     assert asset == asset_of(pipeline("s3://lake/small"))
+    assert per_interval == interval_asset_of(pipeline("s3://lake/small"))
 
 
 def test_assets_of_two_pipelines_share_neither_name_nor_uri_as_airflow_demands() -> None:

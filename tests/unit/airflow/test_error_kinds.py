@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from support.fakes import stage
 from support.small_lake import TOPIC, SmallLake, counting_runtime, day, days, pipeline
 from tallystick import errors
-from tallystick.airflow import operators, replay_dag
+from tallystick.airflow import opening, replay_dag
 from tallystick.airflow.clusters.port import DriverRequest
 from tallystick.airflow.clusters.standalone import StandaloneCluster
 from tallystick.airflow.lines import WIDTH_MAX
@@ -541,7 +541,8 @@ def test_each_task_names_the_interval_with_the_error(
     def fail(_: Pipeline) -> Lake:
         raise raised
 
-    monkeypatch.setattr(operators, "open_lake", fail)
+    for task in ("plan", "stage", "commit"):
+        monkeypatch.setattr(f"tallystick.airflow.operators.{task}.open_lake", fail)
     declared = pipeline("memory://kinds")
     job = tmp_path / declared.job
     job.parent.mkdir()
@@ -581,7 +582,7 @@ def test_the_command_line_and_the_spark_job_exit_with_the_documented_code(
 def test_a_broker_that_refuses_is_one_error_and_not_one_per_try_to_connect(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    operators.open_warehouse("memory://silent")
+    opening.open_warehouse("memory://silent")
     with caplog.at_level(logging.INFO), pytest.raises(errors.KafkaUnavailable) as caught:
         CASES["kafka_unavailable"].run(SmallLake())
     assert [one for one in caplog.records if one.name.startswith("kafka")] == []

@@ -24,7 +24,8 @@ from sqlalchemy.orm import Session
 
 from support.small_lake import day, days
 from tallystick.airflow import listener
-from tallystick.airflow.dag import asset_of, replay_dag
+from tallystick.airflow.assets import asset_of
+from tallystick.airflow.dag import replay_dag
 from tallystick.airflow.lines import WIDTH_MAX, fit
 from tallystick.airflow.note_text import NOTE, NOTE_MAX, OFF, merged
 from tallystick.airflow.notes import leave_error

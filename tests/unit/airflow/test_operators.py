@@ -18,8 +18,8 @@ from airflow.sdk.exceptions import (
 
 from support.fakes import stage
 from support.small_lake import day, days
-from tallystick.airflow.dag import asset_of
-from tallystick.airflow.operators import PlanOperator, next_try_at
+from tallystick.airflow.assets import asset_of
+from tallystick.airflow.operators.plan import PlanOperator, next_try_at
 from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.lake import Lake

@@ -11,8 +11,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowRescheduleException
 
 from support.small_lake import day, days
-from tallystick.airflow.dag import asset_of
-from tallystick.airflow.operators import PlanOperator
+from tallystick.airflow.assets import asset_of
+from tallystick.airflow.operators.plan import PlanOperator
 from tallystick.errors import NotYet
 from tallystick.format import keys
 from tallystick.format.interval import Interval

@@ -20,7 +20,7 @@ from airflow.models.asset import AssetModel, TaskOutletAssetReference
 from fastapi import Depends, HTTPException
 from sqlalchemy.orm import Session
 
-ASSET_GROUP = "tallystick"
+from tallystick.airflow.assets import GROUP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ def lakes_of_dags(session: Session, dag: str | None = None) -> Mapping[str, DagL
     query = (
         sa.select(TaskOutletAssetReference.dag_id, AssetModel.uri)
         .join(AssetModel, AssetModel.id == TaskOutletAssetReference.asset_id)
-        .where(AssetModel.group == ASSET_GROUP)
+        .where(AssetModel.group == GROUP)
         .order_by(TaskOutletAssetReference.dag_id, AssetModel.uri)
     )
     if dag is not None:

@@ -15,8 +15,9 @@ from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import not_published_line, published_line
 from tallystick.airflow.metrics import measured, record_published
 from tallystick.airflow.notes import leave_note
+from tallystick.airflow.opening import open_lake
+from tallystick.airflow.operators.context import PUBLISH, run_span
 from tallystick.airflow.outcome import airflow_errors
-from tallystick.airflow.run import span_of
 from tallystick.operations.publish import Opens, Published, publish
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.port import Output
@@ -46,15 +47,13 @@ class PublishOperator(BaseOperator):
         self.pipeline = pipeline
         self.linked: str | None = None
 
-    @measured("publish")
+    @measured(PUBLISH)
     def execute(self, context: Any) -> dict[str, Any]:
         """Publish, log the result, and return the number of published intervals per output.
 
         Safe to repeat: the ledger records what is published, and if an interval is partly published, its output has the
         record of what it already received.
         """
-        from tallystick.airflow.operators import open_lake
-
         # pyarrow is loaded when the task runs, never when the DAG file is parsed.
         from tallystick.tables.rows import StoredRows
 
@@ -66,7 +65,7 @@ class PublishOperator(BaseOperator):
             record_published(self.pipeline.name, one)
             log_lines(self.log.info, [published_line(one)])
 
-        with airflow_errors(span_of(context["dag_run"], context["params"]), context["ti"]):
+        with airflow_errors(run_span(context), context["ti"]):
             lake = open_lake(self.pipeline)
             outputs = openers(self.pipeline, lake.store)
             failed = publish(lake, outputs, rows_of=StoredRows, watch=watch)
