@@ -128,6 +128,10 @@ bench-starvation: setup ## how long a commit takes while a publisher works off 1
 bench-hourly: setup ## time and CPU seconds of 24 hourly runs of small intervals on a stack of its own (5 minutes)
 	$(RUN)/python tests/bench/bench_hourly.py
 
+.PHONY: bench-pages
+bench-pages: setup ## time and bytes of the pages in Airflow, over a made lake of 10,000 intervals and 50 topics (needs Chromium)
+	$(RUN)/python tests/bench/bench_pages.py
+
 .PHONY: bench-memory
 bench-memory: setup ## memory of one read, by the size of its range
 	$(RUN)/python tests/bench/bench_memory.py
@@ -136,9 +140,16 @@ bench-memory: setup ## memory of one read, by the size of its range
 golden: setup ## a table of what three clients write in five codecs, compared with confluent-kafka's consumer
 	$(RUN)/python tests/bench/golden_table.py
 
+# Not `setup`: the documentation needs Python alone, and a few packages.
 .PHONY: docs
-docs: setup ## write the generated pages: docs/reference/api.md and protocol.md
-	$(RUN)/python -m docs.generate
+docs: $(UV) ## build the documentation as a site in build/site, after its generated pages; a broken link or anchor is an error
+	PYTHONPATH=plugins $(UV) run --quiet --frozen --only-group docs python -m docs.generate
+	$(UV) run --quiet --frozen --only-group docs python -m docs.generate.site
+	@echo 'built build/site/index.html: open it, or `make docs-serve`'
+
+.PHONY: docs-serve
+docs-serve: docs ## build the documentation and show it on 127.0.0.1: PORT=8000
+	$(PYTHON) -m http.server $(or $(PORT),8000) --bind 127.0.0.1 --directory build/site
 
 .PHONY: format
 format: setup ## rewrite the code in the house's format
