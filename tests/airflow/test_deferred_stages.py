@@ -81,6 +81,7 @@ def test_stages_wait_without_slots_and_each_is_committed_once_although_triggerer
         poll_s=2,
     )
     assert_each_record_once(stack)
+    assert_lineage_has_each_offset_once(stack)
     assert_every_driver_accounted_for(stack)
 
 
@@ -99,6 +100,39 @@ def assert_each_record_once(stack: DeferredStack) -> None:
     assert found == Counter(list(stack.sent))
     assert {(r["_kafka_partition"], r["_offset"]): r["n"] for r in rows} == stack.sent
     assert verify(lake, deep=True).proven
+
+
+def assert_lineage_has_each_offset_once(stack: DeferredStack) -> None:
+    """Assert that the OpenLineage events name each offset once, and each snapshot of the table with the one before it."""
+    wait_until(
+        lambda: len(stack.lineage()) >= HOURS,
+        deadline_s=DEADLINE_S,
+        what=f"{HOURS} events of commits",
+        poll_s=1,
+    )
+    offsets: Counter[tuple[int, int]] = Counter()
+    snapshots: dict[str, str | None] = {}
+    rows = 0
+    for event in stack.lineage():
+        assert event["run"]["facets"]["tallystick_commit"]["isWhole"]
+        (topic,) = event["inputs"]
+        assert (topic["namespace"].split("://")[0], topic["name"]) == ("kafka", DAG)
+        for one in topic["inputFacets"]["tallystick_offsets"]["ranges"]:
+            offsets.update((one["partition"], n) for n in range(one["start"], one["end"]))
+        table = next(o for o in event["outputs"] if o["name"].endswith("/events"))
+        facets = table["outputFacets"]
+        snapshots[facets["tallystick_snapshots"]["after"]] = facets["tallystick_snapshots"].get(
+            "before"
+        )
+        rows += facets["outputStatistics"]["rowCount"]
+    assert offsets == Counter(list(stack.sent))
+    assert rows == len(stack.sent)
+    # Each snapshot follows another one of these, except the first.
+    assert len(snapshots) == HOURS
+    before = list(snapshots.values())
+    assert before.count(None) == 1
+    assert len(set(before)) == HOURS
+    assert {one for one in before if one is not None} < set(snapshots)
 
 
 def assert_every_driver_accounted_for(stack: DeferredStack) -> None:

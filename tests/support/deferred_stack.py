@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -120,6 +121,16 @@ class DeferredStack:
             if offset >= page["total_entries"]:
                 return found
 
+    def lineage(self) -> list[dict[str, Any]]:
+        """Return the OpenLineage events of commit tasks that succeeded."""
+        files = (self.base / "lineage").iterdir()
+        events = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        return [
+            e
+            for e in events
+            if e["eventType"] == "COMPLETE" and e["job"]["name"] == f"{DAG}.commit"
+        ]
+
     def produce(self) -> None:
         """Send RECORDS records of each hour to each partition."""
         words = confluent_words(self.local.kafka.client_settings())
@@ -160,8 +171,11 @@ def deferred_stack(hours: int) -> Iterator[DeferredStack]:
     base = Path(tempfile.mkdtemp(prefix="tally-held-"))
     base.chmod(0o711)
     project, state = base / "project", base / "state"
-    for folder in ("dags", "spark_jobs", "plugins"):
-        (project / folder).mkdir(parents=True)
+    for folder in (
+        *(project / name for name in ("dags", "spark_jobs", "plugins")),
+        base / "lineage",
+    ):
+        folder.mkdir(parents=True)
     state.mkdir(mode=0o711)
     (project / "dags" / "held.py").write_text(_DAG_FILE.replace("{hours}", str(hours)))
     job = project / "spark_jobs" / "held.py"
@@ -191,6 +205,10 @@ def deferred_stack(hours: int) -> Iterator[DeferredStack]:
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "6",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
             "AIRFLOW__SCHEDULER__MAX_DAGRUNS_TO_CREATE_PER_LOOP": "50",
+            # A file per event.
+            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(
+                {"type": "file", "log_file_path": str(base / "lineage" / "event")}
+            ),
         }
         settings = stack.airflow.environment
 

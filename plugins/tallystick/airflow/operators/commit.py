@@ -9,6 +9,7 @@ from typing import Any
 from airflow.sdk import Asset, BaseOperator
 
 from tallystick.airflow.interval_events import emit_interval_events
+from tallystick.airflow.lineage import LineageEvents
 from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import committed_lines, dead_line, stale_line
@@ -29,7 +30,7 @@ from tallystick.operations.stage import still_granted
 from tallystick.pipeline import Pipeline
 
 
-class CommitOperator(BaseOperator):
+class CommitOperator(LineageEvents, BaseOperator):
     """The operator that commits the staged reports, one swap per plan, and emits an Asset event. It starts no JVM."""
 
     operator_extra_links = (LakeObjectLink(),)
@@ -58,9 +59,12 @@ class CommitOperator(BaseOperator):
         reports = {one["plan"]: one["report"] for one in pulled(context, STAGE)}
         with airflow_errors(run_span(context), context["ti"]):
             lake = open_lake(self.pipeline)
-            own = self._commit_all(
-                lake, [p["plan"] for p in planned["plans"] if not p["committed"]], reports
-            )
+            try:
+                own = self._commit_all(
+                    lake, [p["plan"] for p in planned["plans"] if not p["committed"]], reports
+                )
+            finally:
+                self.note_lineage(planned)  # after the swaps, also if one of the plans was lost
             covered = Covered.read(lake, planned["interval"])
             left = self._stale(lake, planned["interval"])
         log_lines(self.log.info, covered.lines())
