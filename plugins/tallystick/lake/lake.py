@@ -25,6 +25,7 @@ from tallystick.errors import (
 from tallystick.format import keys
 from tallystick.format.canonical import BODY_BYTES_MAX
 from tallystick.format.page import PAGE_BYTES_MAX, Entry, Page
+from tallystick.format.page_outline import PageOutline
 from tallystick.format.plan import Plan
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.report import Report
@@ -161,10 +162,16 @@ class Lake:
         return self._pages[key]
 
     def _read_page(self, key: keys.PageKey) -> Page:
+        return Page.decode(self._page_body(key), where=self.where(key))
+
+    def _page_outline(self, key: keys.PageKey) -> PageOutline:
+        return PageOutline.decode(self._page_body(key), where=self.where(key))
+
+    def _page_body(self, key: keys.PageKey) -> bytes:
         found = self.store.get(key)
         if found is None:
             raise ObjectGoneError(key)
-        return Page.decode(found.body, where=self.where(key))
+        return found.body
 
     def plan(self, key: str) -> Plan | None:
         """Read a plan; return None if gc has deleted it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.format.page import Page, PageRef
+from tallystick.format.page_outline import PageOutline
 from tallystick.format.root import Root
 from tallystick.protocol.ledger import Ledger, pages_between
 from tallystick.protocol.staleness import stale
@@ -89,6 +90,10 @@ class Snapshot:
     def page_once(self, key: keys.PageKey) -> Page:
         """Return one page of this root without keeping it in memory."""
         return self.lake._read_page(key)
+
+    def page_outline(self, key: keys.PageKey) -> PageOutline:
+        """Return the outline of one page of this root. Several threads may call it at the same time."""
+        return self.lake._page_outline(key)
 
     def check_still_there(self) -> None:
         """Raise RootMovedError if the root has moved, so that the swap begins again early. It only reads."""

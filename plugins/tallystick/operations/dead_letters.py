@@ -6,7 +6,7 @@ Only the files of the table `dead_letters` are read, one in memory at a time, an
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from tallystick.errors import Corrupt, InvalidRequest
 from tallystick.format import keys
 from tallystick.format.interval import Interval
+from tallystick.format.page import Entry
 from tallystick.lake import Lake, Snapshot
+from tallystick.operations.status.outline import StatusCache
 from tallystick.pipeline import DEAD_LETTER_COLUMNS, DEAD_LETTERS
 
 if TYPE_CHECKING:
@@ -92,22 +94,36 @@ class DeadLetters:
 
 
 def read_dead_letters(
-    lake: Lake, wanted: WantedLetters, *, watch: Watch | None = None
+    lake: Lake,
+    wanted: WantedLetters,
+    *,
+    watch: Watch | None = None,
+    cache: StatusCache | None = None,
 ) -> DeadLetters:
     """Count the wanted dead letters under the current root; nothing is written.
 
-    `watch` is called with (what, done, total) for each file. Raises RootVanished if there is no root, Corrupt if a file
-    is gone or unreadable, InvalidRequest if the lake has dead letters without a kind, and the errors of the store.
+    `watch` is called with (what, done, total) for each file. `cache`: what was read of the lake's ledger before.
+    Raises RootVanished if there is no root, Corrupt if a file is gone or unreadable, InvalidRequest if the lake has dead
+    letters without a kind, and the errors of the store.
     """
-    return lake.read(lambda snapshot: _from_snapshot(lake, snapshot, wanted, watch))
+    known = cache or StatusCache()
+    return lake.read(
+        lambda snapshot: _from_snapshot(
+            lake, snapshot, known.ledger(snapshot).entries, wanted, watch
+        )
+    )
 
 
 def _from_snapshot(
-    lake: Lake, snapshot: Snapshot, wanted: WantedLetters, watch: Watch | None
+    lake: Lake,
+    snapshot: Snapshot,
+    ledger: Sequence[Entry],
+    wanted: WantedLetters,
+    watch: Watch | None,
 ) -> DeadLetters:
     entries = [
         e
-        for e in snapshot.whole_ledger().entries
+        for e in ledger
         if e.committed and (wanted.within is None or e.interval.overlaps(wanted.within))
     ]
     with_dead = [e for e in entries if e.committed and e.committed.totals.dead_letters]

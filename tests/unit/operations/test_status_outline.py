@@ -12,7 +12,7 @@ from support.small_lake import SmallLake, days, good_lake
 from tallystick.format import keys
 from tallystick.lake import Lake
 from tallystick.operations.release import release
-from tallystick.operations.status import StatusCache, outline, read_status
+from tallystick.operations.status import StatusCache, read_status
 from tallystick.store import Stored
 from tallystick.store.memory import MemoryStore
 
@@ -106,7 +106,7 @@ def test_a_second_status_reads_no_page_and_a_later_one_only_new_pages(small: Sma
 def test_the_status_of_a_large_ledger_needs_few_of_its_boundaries() -> None:
     lake = LargeLake(intervals=1_200, topics=3, partitions=2).write(MemoryStore("large"))
     snapshot = lake.load_existing()
-    pages = [outline.page_outline(snapshot.page_once(ref.key)) for ref in snapshot.root.pages]
+    pages = [snapshot.page_outline(ref.key) for ref in snapshot.root.pages]
     assert sum(len(page.edges) for page in pages) < 40
     status = read_status(lake)
     assert len(status.gaps) == 2

@@ -113,7 +113,8 @@ def get_dead_letters(
     within = None if start is None or end is None else _interval(start, end)
     shown = os.environ.get(SAMPLES_ENV) != "0"
     wanted = WantedLetters(within=within, samples=samples if shown else 0)
-    found = read_dead_letters(OPEN_LAKES.get(lake.uri).lake(), wanted)
+    opened = OPEN_LAKES.get(lake.uri)
+    found = read_dead_letters(opened.lake(), wanted, cache=opened.cache)
     return answers.dead_letters(found, samples=shown)
 
 

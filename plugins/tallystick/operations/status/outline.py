@@ -6,48 +6,18 @@ change, so a process that reads the status often keeps the outlines of pages and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cached_property
 
 from tallystick.format import keys
-from tallystick.format.page import Boundary, Entry, Page
+from tallystick.format.page import Boundary, Entry
+from tallystick.format.page_outline import PageOutline
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.status.grants import Fewer, fewer, may_have_fewer
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageOutline:
-    """The entries of a page, its first and last boundary, and those at which covered or committed time begins or ends."""
-
-    entries: tuple[Entry, ...]
-    edges: Mapping[datetime, Boundary]
-
-
-def page_outline(page: Page) -> PageOutline:
-    """Return the outline of a page."""
-    wanted = {page.boundaries[0].at, page.boundaries[-1].at, *_edges(page.entries)}
-    return PageOutline(
-        entries=page.entries, edges={b.at: b for b in page.boundaries if b.at in wanted}
-    )
-
-
-def _edges(entries: Sequence[Entry]) -> Iterator[datetime]:
-    before: Entry | None = None
-    for entry in entries:
-        adjacent = before is not None and before.interval.end == entry.interval.start
-        if before is None or not adjacent or _committed(before) is not _committed(entry):
-            yield entry.interval.start
-            if before is not None:
-                yield before.interval.end
-        before = entry
-    if before is not None:
-        yield before.interval.end
-
-
-def _committed(entry: Entry) -> bool:
-    return entry.committed is not None
+READERS = 8
 
 
 class LedgerOutline:
@@ -88,7 +58,8 @@ class LedgerOutline:
 class StatusCache:
     """What `read_status` has read of a lake and reads no more: outlines of pages, and comparisons of commits.
 
-    All of it is of immutable objects. What the current root no longer needs is dropped. Use one for each lake.
+    All of it is of immutable objects. What the current root no longer needs is dropped. Use one for each lake. Several
+    threads may use it at the same time; at worst, two read the same pages.
     """
 
     def __init__(self) -> None:
@@ -97,12 +68,12 @@ class StatusCache:
 
     def ledger(self, snapshot: Snapshot) -> LedgerOutline:
         """Return the outline of a snapshot's ledger. Reads only the pages that the last snapshot did not have."""
-        known = self._outlines
-        found: dict[keys.PageKey, PageOutline] = {}
-        for ref in snapshot.root.pages:
-            found[ref.key] = known.get(ref.key) or page_outline(snapshot.page_once(ref.key))
-        self._outlines = found
-        return LedgerOutline(snapshot, tuple(found.values()))
+        new = [ref.key for ref in snapshot.root.pages if ref.key not in self._outlines]
+        with ThreadPoolExecutor(READERS) as readers:
+            read = dict(zip(new, readers.map(snapshot.page_outline, new), strict=True))
+        known = self._outlines | read
+        self._outlines = {ref.key: known[ref.key] for ref in snapshot.root.pages}
+        return LedgerOutline(snapshot, tuple(self._outlines.values()))
 
     def fewer(self, lake: Lake, entries: Sequence[Entry]) -> tuple[Fewer, ...]:
         """Return the replacements with fewer records than their interval had before."""
