@@ -98,6 +98,10 @@ demo: setup ## the main job on the embedded stack, real data; ONCE=1 ends by its
 example: setup ## examples on the embedded stack, each without and with a kill -9, and checked: NAME=files (or another; all), KILL=0
 	$(RUN)/python -m examples.runner $(if $(NAME),$(NAME),all) $(if $(filter 0 no,$(KILL)),--no-kill)
 
+.PHONY: demo-metrics
+demo-metrics: setup ## the demo with a StatsD listener: the sums of all counters, compared with the ledger (4 minutes)
+	$(RUN)/python tests/bench/demo_metrics.py
+
 # Of coreutils and awk alone: who runs the stack in Docker needs no Python here. An existing .env is left as it is.
 .env:
 	@umask 077; awk '/^[A-Z0-9_]+=$$/ { \

@@ -33,6 +33,8 @@ __all__ = ["AirflowApi", "AirflowStack"]
 USER = "admin"
 # Two cores, and four tries per Spark task: with plain local[2], Spark does not retry a task.
 LOCAL_MASTER = "local[2,4]"
+# What the caller may set of the environment: to whom Airflow sends metrics and lineage.
+_OBSERVED = ("AIRFLOW__METRICS__", "AIRFLOW__OPENLINEAGE__", "OTEL_")
 # These keys sign logins and the tokens of tasks. The components need them, a shell does not.
 _SIGNING = ("AIRFLOW__API__SECRET_KEY", "AIRFLOW__API_AUTH__JWT_SECRET")
 # At INFO, it logs three lines every two seconds about its search for changed files.
@@ -115,7 +117,7 @@ class AirflowStack:
         if Path(home).parent == Path(sys.executable).parent:
             tasks["SPARK_HOME"] = str(compiled_spark_home())
             tasks["SPARK_SUBMIT_OPTS"] = submit_options(self._env)
-        return base_environment() | tasks | self._env | self._settings()
+        return base_environment() | _observed() | tasks | self._env | self._settings()
 
     def shell_environment(self) -> dict[str, str]:
         """Return the variables with which `airflow` in a shell uses this Airflow, in addition to the shell's own."""
@@ -300,6 +302,11 @@ class AirflowStack:
             for key, value in values.items()
         }
         return named | {"AIRFLOW_HOME": str(self.state_dir), "SCARF_ANALYTICS": "false"}
+
+
+def _observed() -> dict[str, str]:
+    """Return the caller's settings for what Airflow sends to others: metrics and lineage."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_OBSERVED)}
 
 
 def _reported(api: AirflowApi, part: str | None, since: datetime) -> bool:

@@ -79,8 +79,9 @@ def replay_dag(
     for their stage task; each run still commits its own. If it is 1, each run starts Spark for itself.
     `max_active_stages`: how many stage tasks of the DAG run at once, over schedules and backfills (Airflow's
     max_active_runs does not limit backfills); None: no limit.
-    `deferrable`: if True, a stage task submits its driver to the standalone cluster of the connection and holds no slot
-    until the driver has ended. The triggerer waits for it. Each run then starts a driver of its own.
+    `deferrable`: if True, a stage task submits its driver to the cluster of the connection (standalone, YARN or
+    Kubernetes) and holds no slot until the driver has ended. The triggerer waits for it. Each run then starts a driver
+    of its own.
     `pool`: the same limit for stage tasks of several DAGs.
     Raises InvalidPipeline if a date has no zone, if the schedule's intervals contain no time, if `default_args` contains
     one of the dates, if `stage_together` or `max_active_stages` is less than 1, and if a Spark option is not allowed.

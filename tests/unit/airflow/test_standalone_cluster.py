@@ -209,14 +209,17 @@ def test_the_address_is_of_the_connection(
     define(monkeypatch, **fields)
     found, found_master = cluster_of("there")
     assert isinstance(found, StandaloneCluster)
-    assert (found_master, list(found._urls)) == (master, urls)
+    assert (found_master, list(found._api.urls)) == (
+        master,
+        urls,
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"host": "local[2]"}, "expected a standalone master"),
-        ({"host": "yarn"}, "expected a standalone master"),
+        ({"host": "local[2]"}, "expected a cluster"),
+        ({"host": "mesos://one:5050"}, "expected a cluster"),
         ({"host": "spark://one:7077", "extra": {"rest_url": "one:6066"}}, "expected rest_url"),
         ({"host": "spark://one:7077", "extra": {"rest_url": " "}}, "expected rest_url"),
     ],

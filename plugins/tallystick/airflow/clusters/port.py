@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 State = Literal["waiting", "running", "succeeded", "failed", "killed", "unknown"]
+_ATTEMPT = "--attempt"
 ENDED: frozenset[State] = frozenset({"succeeded", "failed", "killed"})
 
 
@@ -22,6 +23,11 @@ class DriverRequest:
     arguments: Sequence[str]
     conf: Mapping[str, str]
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def attempt(self) -> str:
+        """The attempt in the arguments, which is unique to the driver: a cluster can find the driver by it."""
+        return self.arguments[list(self.arguments).index(_ATTEMPT) + 1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
