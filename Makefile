@@ -102,6 +102,10 @@ example: setup ## examples on the embedded stack, each without and with a kill -
 demo-metrics: setup ## the demo with a StatsD listener: the sums of all counters, compared with the ledger (4 minutes)
 	$(RUN)/python tests/bench/demo_metrics.py
 
+.PHONY: demo-pages
+demo-pages: setup ## the demo, then all pages of its lake in Chromium, compared with the ledger, and a gap filled by the button (4 minutes)
+	$(RUN)/python tests/bench/demo_pages.py
+
 # Of coreutils and awk alone: who runs the stack in Docker needs no Python here. An existing .env is left as it is.
 .env:
 	@umask 077; awk '/^[A-Z0-9_]+=$$/ { \

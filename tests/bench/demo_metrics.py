@@ -6,34 +6,26 @@ retry counts nothing that is committed already: exactly that commit is missing, 
 
 from __future__ import annotations
 
-import os
 import socket
-import subprocess
 import sys
-import tempfile
 import threading
 from collections import Counter
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from support.running_demo import running_demo
 from tallystick.format.record import CommittedInterval
 from tallystick.lake import Lake
 from tallystick.operations.metrics import measurements
 from tallystick.operations.status import read_log, read_status
 from tallystick.pipeline import DEAD_LETTERS
-from tallystick.runtime import system_runtime
-from tallystick.store.open import open_store
-from tallystick_devstack.info import read_stack
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-LAKE = "s3://lake/flights"
 PREFIX = "airflow.tallystick."
 KILLED = "kill -9 of the commit task between its PUT of root.json and the reply"
 
@@ -98,23 +90,6 @@ def without_pipeline(counters: Mapping[str, int]) -> Counter[str]:
         assert "pipeline=flights" in tags, name
         found[",".join([plain, *sorted(tag for tag in tags if tag != "pipeline=flights")])] += value
     return found
-
-
-@contextmanager
-def demo(listener: Listener, state: Path) -> Iterator[dict[str, str]]:
-    """Run the demo, and yield the environment of its stack, which runs on until the end."""
-    command = [sys.executable, "-m", "examples.demo", "--state", str(state)]
-    ended = subprocess.run(command, env={**os.environ, **listener.settings}, check=False)
-    try:
-        info = read_stack(state)
-        assert ended.returncode == 0, f"the demo ended with {ended.returncode}"
-        assert info is not None
-        yield info.environment()
-    finally:
-        down = "from tallystick.cli import main; main()"
-        subprocess.run(
-            [sys.executable, "-c", down, "local", "down", "--state-dir", str(state)], check=False
-        )
 
 
 def compare(listener: Listener, lake: Lake) -> bool:
@@ -182,11 +157,8 @@ def gauges(lake: Lake) -> bool:
 def main() -> int:
     """Run the demo and compare; return 0 if everything agrees."""
     listener = Listener()
-    with tempfile.TemporaryDirectory(prefix="tally-metrics-") as folder:
-        Path(folder).chmod(0o711)
-        with demo(listener, Path(folder) / "state") as variables:
-            os.environ.update(variables)
-            passed = compare(listener, Lake(open_store(LAKE), system_runtime(), proven=True))
+    with running_demo(listener.settings) as (lake, _):
+        passed = compare(listener, lake)
     print("PASS" if passed else "FAIL")
     return 0 if passed else 1
 
