@@ -38,6 +38,7 @@ _SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
 _API = "/apis/ccompat/v7"
 _SUBJECTS_MAX = 100_000
 _START_S = 120.0
+_FAILED = b"Failed to start application"
 _ANSWER_S = 5.0
 
 
@@ -186,6 +187,7 @@ class SchemaRegistryServer:
         fetch_registry(self._program_dir)
         self._state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._port = self._choose_port()
+        earlier = self.log_path.stat().st_size if self.log_path.exists() else 0
         self.process = ChildProcess(
             self._command(),
             name="registry",
@@ -195,7 +197,7 @@ class SchemaRegistryServer:
         )
         try:
             wait_until(
-                self._answers,
+                lambda: self._answers() or self._end_if_failed(earlier),
                 deadline_s=_START_S,
                 what=f"the schema registry answering at {self.url}",
                 process=self.process,
@@ -204,6 +206,17 @@ class SchemaRegistryServer:
             self.stop()
             raise
         return self
+
+    def _end_if_failed(self, earlier: int) -> bool:
+        """End the process if it has logged that it cannot start; `earlier`: the size of the log before. Return False.
+
+        Quarkus then ends by itself; once, on a loaded machine, it still ran after two minutes.
+        """
+        with self.log_path.open("rb") as log:
+            log.seek(earlier)
+            if _FAILED in log.read() and self.process is not None:
+                self.process.stop(grace_s=2.0)
+        return False
 
     def stop(self) -> None:
         """Stop the registry and keep its schemas. Safe to repeat: if it does not run, nothing is done."""

@@ -108,3 +108,19 @@ def test_the_error_of_a_registry_that_cannot_start_has_its_last_log_lines(tmp_pa
         broken.start()
     assert not broken.alive
     assert port_is_free(int(broken.url.split(":")[2].split("/")[0]))
+
+
+def test_a_registry_that_has_failed_and_does_not_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An earlier start that failed, whose lines are in the same log, is not this one."""
+    monkeypatch.setattr("tallystick_devstack.registry._START_S", 20.0)
+    failed = "Failed to start application: the database is damaged"
+    (tmp_path / "registry.log").write_text("Failed to start application: an earlier one\n")
+    broken = SchemaRegistryServer(tmp_path, login=keep_registry_login(tmp_path))
+    hangs = ["sh", "-c", f"sleep 1; echo '{failed}'; sleep 600"]
+    monkeypatch.setattr(broken, "_command", lambda: hangs)
+    with pytest.raises(SettingsError, match="registry ended before") as caught:
+        broken.start()
+    assert failed in str(caught.value)
+    assert not broken.alive

@@ -73,7 +73,8 @@ def seen_per_interval(driver: Driver, runs: int) -> list[Any]:
 
 def events_per_interval(driver: Driver) -> list[tuple[str, int]]:
     """Return (partition key, generation) of each event per interval that Airflow has of the run."""
-    found = driver.api.call("GET", f"/assets/events?source_run_id={RUN}&limit=100")["asset_events"]
+    path = f"/assets/events?source_dag_id=declared&source_run_id={RUN}&limit=100"
+    found = driver.api.call("GET", path)["asset_events"]
     return sorted(
         (e["partition_key"], e["extra"]["intervals"][e["partition_key"]]["generation"])
         for e in found

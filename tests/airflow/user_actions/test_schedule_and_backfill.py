@@ -121,7 +121,8 @@ def test_page_of_a_run_shows_the_counts_of_its_commit(scheduled: Facts) -> None:
 def test_asset_event_lists_covered_intervals(scheduled: Facts) -> None:
     driver = scheduled.driver
     path = "/assets/events?source_dag_id=january&order_by=timestamp&limit=100"
-    extras = [e["extra"] for e in driver.api.call("GET", path)["asset_events"]]
+    events = driver.api.call("GET", path)["asset_events"]
+    extras = [e["extra"] for e in events if e["partition_key"] is None]
     assert ["2013-01-04T00:00:00.000Z", "2013-01-05T00:00:00.000Z"] in [
         i for e in extras for i in e["covered"]
     ]
