@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import tarfile
 import tempfile
 import urllib.error
@@ -38,7 +39,8 @@ _SHA256 = "8bc6751c76d963734224b01d5e7f84ccb3cb61c87d3bd77c36c35f10a5cbed63"
 _API = "/apis/ccompat/v7"
 _SUBJECTS_MAX = 100_000
 _START_S = 120.0
-_FAILED = b"Failed to start application"
+# The second one is of a registry that may run on without its database (one start in 30 with a damaged file).
+_FAILED = re.compile(r"(Failed to start application|Non-transient database connection error).*")
 _ANSWER_S = 5.0
 
 
@@ -197,7 +199,7 @@ class SchemaRegistryServer:
         )
         try:
             wait_until(
-                lambda: self._answers() or self._end_if_failed(earlier),
+                lambda: self._answers() or self._raise_if_failed(earlier),
                 deadline_s=_START_S,
                 what=f"the schema registry answering at {self.url}",
                 process=self.process,
@@ -207,15 +209,20 @@ class SchemaRegistryServer:
             raise
         return self
 
-    def _end_if_failed(self, earlier: int) -> bool:
-        """End the process if it has logged that it cannot start; `earlier`: the size of the log before. Return False.
+    def _raise_if_failed(self, earlier: int) -> bool:
+        """Raise SettingsError with the line that states that it cannot work; `earlier`: the log's size before the start.
 
-        Quarkus then ends by itself; once, on a loaded machine, it still ran after two minutes.
+        Mostly the process then ends by itself. If not, it answers every request with an error. Returns False.
         """
-        with self.log_path.open("rb") as log:
+        with self.log_path.open(encoding="utf-8", errors="replace") as log:
             log.seek(earlier)
-            if _FAILED in log.read() and self.process is not None:
-                self.process.stop(grace_s=2.0)
+            for line in log:
+                found = _FAILED.search(line)
+                if found is not None:
+                    raise SettingsError(
+                        f"the schema registry cannot start: {found[0].strip()}",
+                        hint=f"read the whole log in {self.log_path}, fix the cause, then try again.",
+                    )
         return False
 
     def stop(self) -> None:
