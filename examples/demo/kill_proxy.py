@@ -10,6 +10,7 @@ import http.client
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from dataclasses import dataclass
@@ -91,13 +92,13 @@ class KillProxy:
         """Forward one request, unless it matches the rule: then kill its sender and send no answer."""
         rule = self._take(method, path)
         if rule is not None and rule.when == "before":
-            self._kill(handler.client_address, path)
+            self._kill(handler.connection, path)
             handler.close_connection = True
             return
         status, headers, answer = self.forward(method, path, body, dict(handler.headers.items()))
         if rule is not None:
             if status == 200:
-                self._kill(handler.client_address, path)
+                self._kill(handler.connection, path)
                 handler.close_connection = True
                 return
             self.set(rule)  # this request was not applied: wait for one that is
@@ -125,8 +126,8 @@ class KillProxy:
         finally:
             upstream.close()
 
-    def _kill(self, client: tuple[str, int], path: str) -> None:
-        victim = peer_process(client)
+    def _kill(self, connection: socket.socket, path: str) -> None:
+        victim = peer_process(connection)
         kill = Kill(pid=victim.pid, command=" ".join(victim.cmdline()), path=path)
         # Recorded first: a caller that finds the victim dead also finds it in `kills`.
         with self._lock:
@@ -144,16 +145,17 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def peer_process(client: tuple[str, int]) -> psutil.Process:
-    """Return the process at the other end of a loopback connection; never this process."""
-    for connection in psutil.net_connections(kind="tcp4"):
-        if (
-            connection.laddr
-            and tuple(connection.laddr) == client
-            and connection.pid not in (None, os.getpid())
-        ):
-            return psutil.Process(connection.pid)
-    raise RuntimeError(f"no process has the connection from {client}")
+def peer_process(connection: socket.socket) -> psutil.Process:
+    """Return the process at the other end of a loopback connection; never this process.
+
+    Both ends are compared: another process can have a connection from the same port to another one.
+    """
+    own, client = connection.getsockname(), connection.getpeername()
+    for one in psutil.net_connections(kind="tcp4"):
+        ends = (tuple(one.laddr), tuple(one.raddr))
+        if ends == (client, own) and one.pid not in (None, os.getpid()):
+            return psutil.Process(one.pid)
+    raise RuntimeError(f"no process has the connection from {client} to {own}")
 
 
 class _Server(ThreadingHTTPServer):

@@ -10,6 +10,7 @@ publishes something is killed.
 from __future__ import annotations
 
 import re
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -65,9 +66,9 @@ class PublisherKillProxy(KillProxy):
         """Forward one request; drop the request of the victim that would record the end, and kill it."""
         is_page = method == "PUT" and _PAGE.search(path)
         if is_page and self._victim is None and _IN_PROGRESS.search(body):
-            self._publishers.add(peer_process(handler.client_address).pid)
+            self._publishers.add(peer_process(handler.connection).pid)
         elif method == "PUT" and self._publishers and _ROOT.search(path):
-            sender = _living_peer(handler.client_address)
+            sender = _living_peer(handler.connection)
             if self._victim is None and sender is not None and sender.pid in self._publishers:
                 self._begin(handler, method, path, body, sender)
                 return
@@ -124,9 +125,9 @@ class PublisherKillProxy(KillProxy):
             )
 
 
-def _living_peer(client: tuple[str, int]) -> psutil.Process | None:
+def _living_peer(connection: socket.socket) -> psutil.Process | None:
     """Return the process at the other end of a connection; None if it is gone."""
     try:
-        return peer_process(client)
-    except (RuntimeError, psutil.NoSuchProcess):
+        return peer_process(connection)
+    except (RuntimeError, OSError, psutil.NoSuchProcess):
         return None
