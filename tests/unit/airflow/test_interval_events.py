@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.exceptions import AirflowException, AirflowRuntimeError, ErrorType
 from airflow.sdk.execution_time.comms import ErrorResponse
 
 from support.small_lake import days, pipeline
@@ -20,6 +20,7 @@ from tallystick.airflow.assets import (
     partition_key,
 )
 from tallystick.airflow.interval_events import events_since
+from tallystick.errors import StoreUnavailable
 from tallystick.format.interval import Interval
 from unit.airflow.bench import Bench, bench
 from unit.airflow.runs import AirflowEvents, FakeRun
@@ -146,6 +147,24 @@ def test_events_that_cannot_be_read_are_emitted_again_with_the_same_generation(
     assert generations(bench, airflow_events) == [(FIRST, 1), (FIRST, 1)]
     logged = " ".join(" ".join(r.getMessage() for r in caplog.records).split())
     assert "cannot be read, so they are emitted again" in logged
+
+
+def test_a_store_that_fails_while_events_are_compared_is_retried_with_its_reason(
+    bench: Bench, airflow_events: AirflowEvents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_of(days(1, 2))
+    bench.run_all(run)
+
+    def fail(*_: object) -> None:
+        raise StoreUnavailable("the store did not answer.", hint="it is retried.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(interval_events, "_emitted", fail)
+        with pytest.raises(AirflowException, match=r"did not answer.* Next: it is retried"):
+            run.execute(bench.task("commit"))
+    assert run.pushed["commit", "error"]["kind"] == "store_unavailable"
+    run.execute(bench.task("commit"))
+    assert generations(bench, airflow_events) == [(FIRST, 1)]
 
 
 def test_events_are_read_in_pages_and_no_page_is_read_for_ever(

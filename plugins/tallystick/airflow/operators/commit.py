@@ -67,6 +67,16 @@ class CommitOperator(LineageEvents, BaseOperator):
                 self.note_lineage(planned)  # after the swaps, also if one of the plans was lost
             covered = Covered.read(lake, planned["interval"])
             left = self._stale(lake, planned["interval"])
+            if not emit_interval_events(
+                context,
+                self.interval_asset,
+                pipeline=self.pipeline.name,
+                lake=lake,
+                covered=covered,
+                own=own,
+            ):
+                # Airflow emits an event without a partition for an outlet that has none.
+                self.outlets = [self.asset]
         log_lines(self.log.info, covered.lines())
         if left:
             log_lines(self.log.warning, [stale_line(left)])
@@ -75,16 +85,6 @@ class CommitOperator(LineageEvents, BaseOperator):
         committed = {"committed": own.to_json()}
         event = {"pipeline": self.pipeline.name, **covered.to_json(), **committed}
         context["outlet_events"][self.asset].extra = event
-        if not emit_interval_events(
-            context,
-            self.interval_asset,
-            pipeline=self.pipeline.name,
-            lake=lake,
-            covered=covered,
-            own=own,
-        ):
-            # Airflow emits an event without a partition for an outlet that has none.
-            self.outlets = [self.asset]
         leave_note(context["ti"], commit_note(covered, own, request_of(context["dag_run"])))
         return event
 
