@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -228,11 +229,13 @@ def stage(
     attempt: str = "attempt-1",
     report_key: keys.ReportKey | None = None,
     keep: Callable[[FakeRecord], bool] = lambda _: True,
+    windows: Mapping[str, Sequence[dict[str, Any]]] = MappingProxyType({}),
 ) -> str:
     """Stage a plan as a Spark job would, with one task per partition, and return the key of its report.
 
     The transform returns the columns of the same name, for the records for which `keep` is true; an aggregating table
     sums, per key, the columns that a record's value has. `report_key`: the key of the report, if a claim announced it.
+    `windows`: rows by table that a job with a lookback makes of earlier records.
     """
     plan = lake.plan(plan_key)
     assert plan is not None
@@ -260,6 +263,8 @@ def stage(
                     **counts,
                 )
             )
+    for table, made in windows.items():
+        rows[table].setdefault((pipeline.inputs[0].name, 0), []).extend(made)
     files = _write(lake, plan, pipeline, rows, attempt)
     report = Report(
         key=report_key

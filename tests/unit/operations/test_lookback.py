@@ -17,8 +17,10 @@ from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.operations.commit import commit
 from tallystick.operations.lookback import LookbackInput, read_lookback
+from tallystick.operations.verify import verify
 from tallystick.pipeline import Column, Lookback, Pipeline
 from tallystick.protocol.staleness import stale
+from tallystick.tables.reading import static_table
 
 TWO_DAYS = Lookback(tables=["per_kind"], back=timedelta(days=2))
 ALL = Lookback(tables=["per_kind"], back=None, uncommitted="stale")
@@ -191,6 +193,33 @@ def test_an_interval_without_a_record_is_staged_too(small: SmallLake) -> None:
     """Windows may end in it."""
     (planned_day,) = small.plan(days(5, 6)).intervals
     assert not planned_day.committed
+
+
+def test_rows_of_an_interval_without_a_record_are_dropped_when_it_is_replaced_without_a_lookback(
+    small: SmallLake,
+) -> None:
+    plan = planned(small, days(5, 6))
+    window = {"per_kind": [{"kind": "a window that ends here", "n": 1}]}
+    report_key = stage(small.lake, small.log, plan.key, windows=window)
+    commit(small.lake, small.tables, plan_key=plan.key, report_key=report_key)
+    assert kinds(small) == ["a window that ends here"]
+
+    small.declared = pipeline
+    small.run(days(5, 6), clear=1)
+    assert kinds(small) == []
+    assert verify(small.lake).proven
+    # With no rows to drop, the next replacement needs no Spark.
+    small.job = b"version 2"
+    assert [p.committed for p in small.plan(days(5, 6), clear=2).intervals] == [True]
+    assert verify(small.lake).proven
+
+
+def kinds(small: SmallLake) -> list[str]:
+    """Return the kinds in the table that aggregates."""
+    metadata = small.lake.load_existing().root.tables["per_kind"].metadata
+    assert metadata is not None
+    kinds: list[str] = static_table(small.store, metadata).scan().to_arrow()["kind"].to_pylist()
+    return kinds
 
 
 def run_all(small: SmallLake, interval: Interval, **more: Any) -> list[Interval]:

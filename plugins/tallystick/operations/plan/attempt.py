@@ -104,8 +104,7 @@ class PlanAttempt:
             decision = replace(decision, cancelled=(*decision.cancelled, *dropped))
         for grant in grants:
             plan = self._freeze(grant, topics, tables, origins, set_now)
-            # With a lookback, a job may have rows for an interval without records, such as windows that end in it.
-            at_once = plan.empty and self.plan_request.pipeline.lookback is None
+            at_once = plan.empty and not self._may_have_rows(grant)
             if at_once:
                 committed.append(self._commit_at_once(grant, plan))
             else:
@@ -467,6 +466,20 @@ class PlanAttempt:
                 outputs=before.outputs if before else {},
             )
         )
+
+    def _may_have_rows(self, grant: planning.Grant) -> bool:
+        """Return True if an interval without offsets may get rows, or if its committed plan has rows to be dropped.
+
+        With a lookback, a job may have rows for an interval without records, such as windows that end in it.
+        """
+        if self.plan_request.pipeline.lookback is not None:
+            return True
+        before = grant.before
+        if before is None or before.committed is None:
+            return False
+        # Its plan may have had a lookback. If the record is gone, the commit task names it in its error.
+        chain = self.lake.earlier_commits(before)
+        return not chain or any(chain[0].added.values())
 
     def _commit_at_once(self, grant: planning.Grant, plan: Plan) -> CommittedInterval:
         before, request = grant.before, self.plan_request.request
