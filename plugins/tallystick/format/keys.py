@@ -8,6 +8,9 @@
     attempts/<interval>/<attempt>-<uuid>.json
     tables/<table>/metadata/...
     tables/<table>/data/<interval>/<plan uuid>/<attempt>/<task>-<uuid>.parquet
+    tables/<table>/shared/<compaction uuid>/<task>-<uuid>.parquet
+    tables/<table>/deletes/<uuid>.parquet
+    compactions/<table>/<uuid>.json
     scratch/<interval>/<plan uuid>/<attempt>/<task>-<uuid>.parquet
     scratch/<interval>/<plan uuid>/<attempt>/<uuid>.json
     calls/<output>/<interval>/<plan uuid>/<first, 12 digits>-<end, 12 digits>.json
@@ -30,6 +33,7 @@ COMMITS_PREFIX = "commits/"
 PLANS_PREFIX = "plans/"
 CLAIMS_PREFIX = "claims/"
 ATTEMPTS_PREFIX = "attempts/"
+COMPACTIONS_PREFIX = "compactions/"
 TABLES_PREFIX = "tables/"
 SCRATCH_PREFIX = "scratch/"
 CALLS_PREFIX = "calls/"
@@ -41,6 +45,7 @@ LAKE_PREFIXES = (
     PLANS_PREFIX,
     CLAIMS_PREFIX,
     ATTEMPTS_PREFIX,
+    COMPACTIONS_PREFIX,
     TABLES_PREFIX,
     SCRATCH_PREFIX,
     CALLS_PREFIX,
@@ -55,6 +60,10 @@ ClaimKey = NewType("ClaimKey", str)
 """A key of the form `claims/<interval>/<plan id>.json`."""
 ReportKey = NewType("ReportKey", str)
 """A key of the form `attempts/<interval>/<attempt>-<uuid>.json`."""
+CompactionId = NewType("CompactionId", str)
+"""The uuid of a compaction: 32 hexadecimal digits, the last part of its key."""
+CompactionKey = NewType("CompactionKey", str)
+"""A key of the form `compactions/<table>/<compaction id>.json`."""
 RecordKey = NewType("RecordKey", str)
 """A key of the form `commits/<version>-<uuid>.json`."""
 PageKey = NewType("PageKey", str)
@@ -87,6 +96,11 @@ _DATA = re.compile(
     rf"tables/([a-z0-9][a-z0-9_-]{{0,62}})/data/({_INTERVAL_PART})/([0-9a-f]{{32}})"
     r"/([0-9a-zA-Z][0-9a-zA-Z_-]{0,63})/[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet"
 )
+_SHARED = re.compile(
+    r"tables/([a-z0-9][a-z0-9_-]{0,62})/shared/([0-9a-f]{32})/[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet"
+)
+_DELETES = re.compile(r"tables/([a-z0-9][a-z0-9_-]{0,62})/deletes/[0-9a-f]{32}\.parquet")
+_COMPACTION = re.compile(r"compactions/([a-z0-9][a-z0-9_-]{0,62})/([0-9a-f]{32})\.json")
 _SCRATCH = re.compile(
     rf"scratch/({_INTERVAL_PART})/([0-9a-f]{{32}})/([0-9a-zA-Z][0-9a-zA-Z_-]{{0,63}})"
     r"/(?:[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet|[0-9a-f]{32}\.json)"
@@ -109,6 +123,9 @@ Kind = Literal[
     "report",
     "metadata",
     "data file",
+    "shared file",
+    "deletes",
+    "compaction",
     "scratch",
     "call",
     "probe",
@@ -116,6 +133,9 @@ Kind = Literal[
 ]
 _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("data file", _DATA),
+    ("shared file", _SHARED),
+    ("deletes", _DELETES),
+    ("compaction", _COMPACTION),
     ("metadata", _WRITTEN_METADATA),
     ("scratch", _SCRATCH),
     ("page", _PAGE),
@@ -271,6 +291,27 @@ def data_file(table: str, plan_key: str, attempt: str, task: str, uuid: str) -> 
     if not _DATA.fullmatch(key):
         raise ValueError(f"expected the key of a data file, found {key!r}")
     return key
+
+
+def shared_prefix(table: str, compaction_id: str) -> str:
+    """Build the prefix of the shared files of one compaction; readers see a file only once a root names it."""
+    return f"{table_prefix(table)}shared/{_uuid(compaction_id)}/"
+
+
+def shared_file(table: str, compaction_id: str, task: str, uuid: str) -> str:
+    """Build the key of one Parquet file of a compaction; the uuid is new for every upload."""
+    key = f"{shared_prefix(table, compaction_id)}{task}-{_uuid(uuid)}.parquet"
+    return check_shared_file(key, table, compaction_id)
+
+
+def deletes(table: str, uuid: str) -> str:
+    """Build the key of a position delete file."""
+    return f"{table_prefix(table)}deletes/{_uuid(uuid)}.parquet"
+
+
+def compaction(table: str, uuid: str) -> CompactionKey:
+    """Build the key of a compaction."""
+    return CompactionKey(f"{COMPACTIONS_PREFIX}{check_name(table, 'table')}/{_uuid(uuid)}.json")
 
 
 def scratch_prefix(plan_key: str, attempt: str) -> str:
@@ -439,6 +480,52 @@ def data_file_parts(key: str) -> tuple[str, str, str, str]:
     if not found:
         raise ValueError(f"expected the key of a data file, found {key!r}")
     return found[1], found[2], found[3], found[4]
+
+
+def check_table_file(key: str, table: str) -> str:
+    """Return the key of a data file or a shared file of `table`; raises ValueError."""
+    found = _SHARED.fullmatch(key)
+    if found and found[1] == table:
+        return key
+    return check_data_file(key, table)
+
+
+def check_shared_file(key: str, table: str, compaction_id: str) -> str:
+    """Return the key of a shared file of a compaction; raises ValueError."""
+    found = _SHARED.fullmatch(key)
+    if not found or (found[1], found[2]) != (table, compaction_id):
+        raise ValueError(
+            f"expected a shared file of compaction {compaction_id} of table {table!r}, found {key!r}"
+        )
+    return key
+
+
+def shared_file_parts(key: str) -> tuple[str, CompactionId]:
+    """Return (table, compaction id) of a shared file's key; raises ValueError."""
+    found = _SHARED.fullmatch(key)
+    if not found:
+        raise ValueError(f"expected the key of a shared file, found {key!r}")
+    return found[1], CompactionId(found[2])
+
+
+def compaction_parts(key: str) -> tuple[str, CompactionId]:
+    """Return (table, compaction id) of a compaction's key; raises ValueError."""
+    found = _COMPACTION.fullmatch(key)
+    if not found:
+        raise ValueError(f"expected the key of a compaction, found {key!r}")
+    return found[1], CompactionId(found[2])
+
+
+def check_compaction(key: str) -> CompactionKey:
+    """Return a compaction's key; raises ValueError."""
+    compaction_parts(key)
+    return CompactionKey(key)
+
+
+def plan_of_data_file(key: str) -> PlanKey:
+    """Return the key of the plan whose attempt wrote a data file; raises ValueError."""
+    _, part, uuid, _ = data_file_parts(key)
+    return PlanKey(f"{PLANS_PREFIX}{part}/{uuid}.json")
 
 
 def check_scratch(key: str) -> str:

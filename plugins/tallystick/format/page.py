@@ -76,7 +76,8 @@ class Granted(StoredValue):
 class Committed(StoredValue):
     """The committed plan of an entry, whose rows the tables contain: its request, its code, and the commit record.
 
-    `lookback`: the earlier time that the code read, if its pipeline has a lookback.
+    `lookback`: the earlier time that the code read, if its pipeline has a lookback. `compactions`: by table, the
+    compaction that has moved files of the plan; a table without one has all files where the plan's report lists them.
     """
 
     plan: keys.PlanKey
@@ -86,10 +87,14 @@ class Committed(StoredValue):
     record: keys.RecordKey
     totals: Totals
     lookback: LookbackUsed | None = None
+    compactions: Mapping[str, keys.CompactionId] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         keys.check_plan(self.plan)
         keys.check_record(self.record)
+        for table, compaction in self.compactions.items():
+            keys.check_name(table, "table")
+            keys.check_uuid(compaction)
         if self.generation < 1:
             raise ValueError(f"expected a generation, found {self.generation}")
 

@@ -52,7 +52,10 @@ class CommittedInterval(StoredValue):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record(StoredObject):
-    """One commit: the intervals that it committed, and the tables and pages after it."""
+    """One commit: the intervals that it committed, the compactions that it published, and the tables and pages after it.
+
+    A record has either intervals or compactions. `compacted`: of a record with compactions, the one before it.
+    """
 
     FORMAT: ClassVar[str] = "tallystick.record/1"
 
@@ -65,6 +68,8 @@ class Record(StoredObject):
     intervals: tuple[CommittedInterval, ...]
     tables: Mapping[str, RootTable]
     pages: tuple[PageRef, ...]
+    compactions: tuple[keys.CompactionKey, ...] = ()
+    compacted: keys.RecordKey | None = None
 
     def __post_init__(self) -> None:
         if keys.record_version(self.key) != self.version:
@@ -77,5 +82,11 @@ class Record(StoredObject):
             )
         keys.check_uuid(self.root_id)
         keys.check_instant(self.committed_at)
-        if not self.intervals:
-            raise ValueError("expected a record that commits an interval, found none")
+        if bool(self.intervals) is bool(self.compactions):
+            raise ValueError("expected a record that commits intervals or publishes compactions")
+        for compaction in self.compactions:
+            keys.check_compaction(compaction)
+        if self.compacted is not None and (
+            not self.compactions or keys.record_version(self.compacted) >= self.version
+        ):
+            raise ValueError(f"expected an earlier record with compactions, found {self.compacted}")

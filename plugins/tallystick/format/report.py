@@ -142,7 +142,7 @@ class FileReport(StoredValue):
 
     def __post_init__(self) -> None:
         keys.check_name(self.table, "table")
-        keys.check_data_file(self.key, self.table)
+        keys.check_table_file(self.key, self.table)
         if self.size_bytes <= 0 or self.rows <= 0 or not self.etag:
             raise ValueError(f"{self.key}: expected a file with bytes, rows and an ETag")
         if len({c.id for c in self.columns}) != len(self.columns):

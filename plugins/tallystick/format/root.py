@@ -10,10 +10,12 @@ from typing import ClassVar
 from tallystick.format import keys
 from tallystick.format.codec import StoredObject, StoredValue
 from tallystick.format.columns import FormerName, TableColumn, check_columns, with_parts
+from tallystick.format.compaction import CompactionGrant
 from tallystick.format.outputs import check_target
 from tallystick.format.page import PageRef
 from tallystick.format.partition_rules import PartitionField
 from tallystick.format.plan import check_topic_identity
+from tallystick.format.registrations import Registration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,9 @@ class Root(StoredObject):
 
     `outputs`: the target of each output by name, set once. `pending`: the keys of the pages with pending outputs.
     `former_names`: the names that the pipeline had before it was renamed, the first one first. `uri`: the lake URI that
-    the table metadata has in it, so that a copy under another URI is not taken for the lake.
+    the table metadata has in it, so that a copy under another URI is not taken for the lake. `compacting`: the
+    compactions that may be published. `compacted`: the last record that describes compactions. `registrations`: the state
+    of each registration by name.
     """
 
     FORMAT: ClassVar[str] = "tallystick.root/1"
@@ -105,6 +109,9 @@ class Root(StoredObject):
     pending: tuple[keys.PageKey, ...] = ()
     former_names: tuple[str, ...] = ()
     uri: str | None = None
+    compacting: tuple[CompactionGrant, ...] = ()
+    compacted: keys.RecordKey | None = None
+    registrations: Mapping[str, Registration] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (self.pipeline, *self.former_names):
@@ -136,8 +143,30 @@ class Root(StoredObject):
             check_target(target)
         if list(self.pending) != [ref.key for ref in self.pages if ref.key in set(self.pending)]:
             raise ValueError("expected pending pages to be pages of the index, in its order")
+        self._check_compactions()
+        self._check_registrations()
         if self.pending and not self.outputs:
             raise ValueError("expected no pending pages without an output, found some")
+
+    def _check_compactions(self) -> None:
+        granted = [grant.key for grant in self.compacting]
+        if len(set(granted)) != len(granted):
+            raise ValueError("expected each granted compaction once, found one twice")
+        if self.compacted is not None:
+            keys.check_record(self.compacted)
+
+    def _check_registrations(self) -> None:
+        for name, registration in self.registrations.items():
+            keys.check_name(name, "registration")
+            if name in self.outputs:
+                raise ValueError(f"expected {name!r} as an output or a registration, found both")
+            last = registration.registered
+            if last is not None and (
+                self.record is None or keys.record_version(last) > keys.record_version(self.record)
+            ):
+                raise ValueError(
+                    f"registration {name}: expected {self.record} or an earlier record, found {last}"
+                )
 
     @property
     def origins(self) -> dict[str, tuple[int, ...]]:

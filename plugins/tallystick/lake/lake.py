@@ -24,6 +24,7 @@ from tallystick.errors import (
 )
 from tallystick.format import keys
 from tallystick.format.canonical import BODY_BYTES_MAX
+from tallystick.format.compaction import Compaction
 from tallystick.format.page import PAGE_BYTES_MAX, Entry, Page
 from tallystick.format.page_outline import PageOutline
 from tallystick.format.plan import Plan
@@ -196,6 +197,21 @@ class Lake:
             return None
         record = Record.decode(found.body, where=self.where(key))
         return self._named(record, key, record.key)
+
+    def compaction(self, key: str) -> Compaction | None:
+        """Read a compaction; return None if it is not there: it was never written, or gc has deleted it."""
+        found = self.store.get(keys.check_compaction(key))
+        if found is None:
+            return None
+        compaction = Compaction.decode(found.body, where=self.where(key))
+        return self._named(compaction, key, compaction.key)
+
+    def compaction_of(self, key: keys.CompactionKey) -> Compaction:
+        """Read a compaction that the root just read names; raises ObjectGoneError if it is gone."""
+        found = self.compaction(key)
+        if found is None:
+            raise ObjectGoneError(key)
+        return found
 
     def _named(self, value: T, key: str, own: str) -> T:
         if own != key:
@@ -397,11 +413,12 @@ class Lake:
         )
         name = before.pipeline if change.pipeline is None else change.pipeline
         is_renamed = name != before.pipeline
+        has_record = bool(change.committed or change.compactions)
         after = Root(
             pipeline=name,
             version=before.version + 1,
             id=self.runtime.uuid(),
-            record=snapshot.record_key if change.committed else before.record,
+            record=snapshot.record_key if has_record else before.record,
             tables=change.tables,
             pages=index,
             topics=change.topics,
@@ -413,12 +430,17 @@ class Lake:
             ),
             former_names=(*before.former_names, *([before.pipeline] if is_renamed else ())),
             uri=before.uri,
+            compacting=before.compacting if change.compacting is None else change.compacting,
+            compacted=snapshot.record_key if change.compactions else before.compacted,
+            registrations=before.registrations
+            if change.registrations is None
+            else change.registrations,
         )
         check_swap(before, change.ledger.original(), after, change.ledger)
         check_pages(before, after, change.ledger, pages)
         for key, page in pages.items():
             self.put_new(key, page.encode())
-        if change.committed:
+        if has_record:
             record = Record(
                 key=snapshot.record_key,
                 version=after.version,
@@ -429,6 +451,8 @@ class Lake:
                 intervals=change.committed,
                 tables=after.tables,
                 pages=index,
+                compactions=change.compactions,
+                compacted=before.compacted if change.compactions else None,
             )
             self.put_new(record.key, record.encode())
         self._pages.update(pages)

@@ -23,7 +23,7 @@ MOMENT = timedelta(milliseconds=1)
 
 
 class ObjectGoneError(Exception):
-    """The error if an object that this root names is gone: a newer root must exist, or the lake is damaged."""
+    """The error if an object that this root needs is gone: a newer root must exist, or the lake is damaged."""
 
 
 class RootMovedError(Exception):

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tallystick.errors import TallystickError
+from tallystick.format import keys
+from tallystick.format.compaction import CompactionGrant
 from tallystick.format.record import CommittedInterval
+from tallystick.format.registrations import Registration
 from tallystick.format.root import RootTable, RootTopic
 from tallystick.protocol.ledger import Ledger
 
@@ -18,8 +21,9 @@ T = TypeVar("T")
 class Update(Generic[T]):
     """The next root: tables, topics, an edited ledger, and the intervals that it commits. The swap returns `value`.
 
-    `outputs`, `pipeline`: if None, the root's outputs or the pipeline's name are unchanged. `then_raise`: an error that
-    is raised after the root is swapped, for a refusal that also changes the root.
+    `outputs`, `registrations`, `pipeline`: if None, the root's outputs, its registrations or the pipeline's name are
+    unchanged. `then_raise`: an error that is raised after the root is swapped, for a refusal that also changes the root.
+    `compactions`: those that the swap publishes. `compacting`: the granted ones after it; if None, they are unchanged.
     """
 
     tables: Mapping[str, RootTable]
@@ -30,6 +34,9 @@ class Update(Generic[T]):
     committed: tuple[CommittedInterval, ...] = ()
     outputs: Mapping[str, str] | None = None
     pipeline: str | None = None
+    compactions: tuple[keys.CompactionKey, ...] = ()
+    compacting: tuple[CompactionGrant, ...] | None = None
+    registrations: Mapping[str, Registration] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

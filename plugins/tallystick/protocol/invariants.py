@@ -7,7 +7,9 @@ adds up and equals the tables. I8 a reader of one root sees all tables in the sa
 retained version reaches or a granted plan owns. I10 versions grow by one; records form one chain. I11 a column id always
 means one column: its name changes only by a recorded rename, its type only widens, and a dropped id never comes back. I12
 an output's name always means one target, and a plan is published only after a commit set it as wanted and a swap set it
-in progress, or at once if it has no row for the output and none was sent before.
+in progress, or at once if it has no row for the output and none was sent before. I13 a compaction changes where rows are,
+and nothing else: not the plan of an interval, its account, its grant or its outputs. I14 a registration's name
+always means one target, and the version that it has never goes back and is never later than the root's last record.
 
 I3, I6, I8 and I9 are about objects, not values: the store tests, `tally verify` and the explorer check them.
 """
@@ -16,15 +18,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from tallystick.format import keys
 from tallystick.format.columns import successor, with_parts
-from tallystick.format.page import Boundary, Entry, Page
+from tallystick.format.page import Boundary, Committed, Entry, Page
 from tallystick.format.plan import Plan
 from tallystick.format.report import RangeAccount
 from tallystick.format.root import Root, RootTable
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.publishing import slot_problem
+from tallystick.protocol.registering import registration_problems
 
 
 class InvariantError(AssertionError):
@@ -42,6 +46,8 @@ def check_swap(
         *_boundaries(ledger_before, ledger_after, after),
         *_record(before, ledger_before, after, ledger_after),
         *_outputs(before, ledger_before, after, ledger_after),
+        *_compactions(before, ledger_before, after, ledger_after),
+        *(f"I14: {problem}" for problem in registration_problems(before, after)),
     ):
         raise InvariantError(problem)
 
@@ -143,7 +149,7 @@ def _commit_of(was: Entry | None, now: Entry) -> Iterator[str]:
         yield f"I5: generation of {now.interval} fell from {was.generation} to {now.generation}"
     old = was.committed if was else None
     new = now.committed
-    if new is None or new == old:
+    if new is None or not _is_new(old, new):
         return
     granted = was.granted if was else None
     # One swap grants and commits an interval without offsets: its higher generation shows that the grant is new.
@@ -152,6 +158,11 @@ def _commit_of(was: Entry | None, now: Entry) -> Iterator[str]:
         yield f"I5: {now.interval} would be committed by {new.plan}, which has no grant"
     if old is not None and new.generation <= old.generation:
         yield f"I5: generation {new.generation} would replace {old.generation} in {now.interval}"
+
+
+def _is_new(old: Committed | None, new: Committed) -> bool:
+    """Return True if another plan is committed. The place of its rows may change without a commit (I13)."""
+    return old is None or old.plan != new.plan
 
 
 def _boundaries(before: Ledger, after: Ledger, root: Root) -> Iterator[str]:
@@ -202,7 +213,11 @@ def _record(
 ) -> Iterator[str]:
     """Check that a commit has the record of its own version, and that any other swap keeps the previous record."""
     old = {e.interval: e.committed for e in ledger_before.entries}
-    new = [e for e in ledger_after.entries if e.committed and e.committed != old.get(e.interval)]
+    new = [
+        e for e in ledger_after.entries if e.committed and _is_new(old.get(e.interval), e.committed)
+    ]
+    if not new and after.compacted != (before.compacted if before else None):
+        return  # _compactions checks the record
     if not new:
         if after.record != (before.record if before else None):
             yield f"I10: nothing is committed, but the record became {after.record}"
@@ -223,7 +238,8 @@ def _outputs(
     for entry in ledger_after.entries:
         was = ledger_before.entry(entry.interval)
         old, new = (None if e is None else e.committed for e in (was, entry))
-        committed = keys.plan_parts(new.plan)[1] if new is not None and new != old else None
+        is_new = new is not None and _is_new(old, new)
+        committed = keys.plan_parts(new.plan)[1] if new is not None and is_new else None
         slots = was.outputs if was else {}
         for name in sorted({*slots, *entry.outputs}):
             if name not in after.outputs:
@@ -231,6 +247,58 @@ def _outputs(
             problem = slot_problem(slots.get(name), entry.outputs.get(name), committed)
             if problem is not None:
                 yield f"I12: output {name} of {entry.interval} {problem}"
+
+
+def _compactions(
+    before: Root | None, ledger_before: Ledger, after: Root, ledger_after: Ledger
+) -> Iterator[str]:
+    """Check that a swap moves rows only by granted compactions, and changes nothing else then (I13)."""
+    published: set[keys.CompactionKey] = set()
+    for entry in ledger_after.entries:
+        was = ledger_before.entry(entry.interval)
+        old, new = (None if e is None else e.committed for e in (was, entry))
+        if new is None:
+            continue
+        if was is None or old is None or _is_new(old, new):
+            if new.compactions:
+                yield f"I13: {entry.interval} is committed, and its rows would be in a shared file at once"
+            continue
+        if replace(new, compactions=old.compactions) != old:
+            yield f"I13: the commit of {entry.interval} changed"
+        if old.compactions.keys() - new.compactions.keys():
+            yield f"I13: {entry.interval} lost the name of the compaction that has its rows"
+        moved = {t: c for t, c in new.compactions.items() if old.compactions.get(t) != c}
+        if moved and replace(entry, committed=old) != was:
+            yield f"I13: {entry.interval} changed when its rows were moved"
+        published |= {keys.compaction(table, number) for table, number in moved.items()}
+    if published:
+        yield from _publication(published, before, after)
+    elif after.compacted != (before.compacted if before else None):
+        yield f"I13: no rows were moved, but the record of compactions became {after.compacted}"
+
+
+def _publication(
+    published: set[keys.CompactionKey], before: Root | None, after: Root
+) -> Iterator[str]:
+    granted = {grant.key for grant in before.compacting} if before else set()
+    for key in sorted(published - granted):
+        yield f"I13: {key} would be published without a grant"
+    for key in sorted(published & {grant.key for grant in after.compacting}):
+        yield f"I13: {key} is published and would keep its grant"
+    if after.compacted is None or keys.record_version(after.compacted) != after.version:
+        yield f"I10: version {after.version} moves rows with the record {after.compacted}"
+    if after.record != after.compacted:
+        yield f"I13: version {after.version} would commit {after.record} and move rows by {after.compacted}"
+    if before is None:
+        return
+    if _without_metadata(after) != _without_metadata(before):
+        yield f"I13: version {after.version} moves rows and changes a table's columns or partition rules"
+    if (after.topics, after.outputs) != (before.topics, before.outputs):
+        yield f"I13: version {after.version} moves rows and changes topics or outputs"
+
+
+def _without_metadata(root: Root) -> dict[str, RootTable]:
+    return {name: replace(table, metadata=None) for name, table in root.tables.items()}
 
 
 def account_problem(plan: Plan, accounts: tuple[RangeAccount, ...]) -> str | None:

@@ -22,12 +22,14 @@ class Marked:
     """The objects that stay: `named` by key, and the objects of granted plans by prefix.
 
     `granted` are (interval part, uuid) of granted plans: any object below them may still be committed. `reported` are
-    the interval parts of those grants: a report's key does not name its plan, so all reports there stay.
+    the interval parts of those grants: a report's key does not name its plan, so all reports there stay. `compacting` are
+    the ids of compactions that may still be published: their objects and shared files stay.
     """
 
     named: frozenset[str]
     granted: frozenset[tuple[str, str]]
     reported: frozenset[str]
+    compacting: frozenset[keys.CompactionId] = frozenset()
 
     def keeps(self, key: str) -> bool:
         """Return True if the object must stay.
@@ -39,8 +41,12 @@ class Marked:
         kind = keys.kind(key)
         if kind in ("root", "record", "call", "foreign") or key in self.named:
             return True
-        if kind in ("page", "metadata", "probe"):
+        if kind in ("page", "metadata", "deletes", "probe"):
             return False
+        if kind == "compaction":
+            return keys.compaction_parts(key)[1] in self.compacting
+        if kind == "shared file":
+            return keys.shared_file_parts(key)[1] in self.compacting
         part, uuid = keys.interval_of(key)
         if uuid is None:
             return part in self.reported
@@ -68,12 +74,15 @@ def mark(
     for entry in entries:
         if entry.committed is not None:
             named.add(entry.committed.plan)
+            moved = entry.committed.compactions
+            named.update(keys.compaction(table, number) for table, number in moved.items())
         if entry.granted is not None:
             granted.add(keys.plan_parts(entry.granted.plan))
     return Marked(
         named=frozenset(named),
         granted=frozenset(granted),
         reported=frozenset(part for part, _ in granted),
+        compacting=frozenset(keys.compaction_parts(grant.key)[1] for grant in root.compacting),
     )
 
 

@@ -14,6 +14,7 @@ from tallystick.format import keys
 from tallystick.format.calls import Call, Calls
 from tallystick.format.claim import Claim
 from tallystick.format.columns import FormerName, TableColumn
+from tallystick.format.compaction import Compaction, CompactionGrant, Run, SharedFile
 from tallystick.format.interval import Interval, Request
 from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.offsets import Position
@@ -23,6 +24,7 @@ from tallystick.format.page import Boundary, Committed, Entry, Granted, Page, Pa
 from tallystick.format.partition_rules import PartitionField
 from tallystick.format.plan import Plan, PlannedRange, PlannedTable, PlannedTopic
 from tallystick.format.record import CommittedInterval, Record
+from tallystick.format.registrations import Registration
 from tallystick.format.registries import PlannedRegistry
 from tallystick.format.report import ColumnStatistics, FileReport, Lineage, RangeAccount, Report
 from tallystick.format.root import Closed, Root, RootTable, RootTopic
@@ -288,6 +290,39 @@ SAMPLE_RECORD = Record(
     tables=SAMPLE_TABLES,
     pages=SAMPLE_INDEX,
 )
+SAMPLE_COMPACTION = Compaction(
+    key=keys.compaction("flights", uuid(20)),
+    pipeline="flights",
+    uuid=uuid(7),
+    columns=COLUMNS,
+    partition_by=("truncate(2, origin)",),
+    files=(
+        SharedFile(
+            file=replace(
+                SAMPLE_FILE,
+                key=keys.shared_file("flights", uuid(20), "0", uuid(21)),
+                rows=11,
+                columns=(),
+                lineage=(),
+            ),
+            runs=(
+                Run(key=FILE_KEY, rows=8),
+                Run(
+                    key=keys.data_file("flights", plan_key(1, 2), "attempt-1", "0", uuid(22)),
+                    rows=3,
+                    source=keys.CompactionId(uuid(19)),
+                ),
+            ),
+        ),
+    ),
+    library="0.1.0",
+)
+SAMPLE_RECORD_COMPACTING = replace(
+    SAMPLE_RECORD,
+    intervals=(),
+    compactions=(SAMPLE_COMPACTION.key,),
+    compacted=keys.record(2, uuid(10)),
+)
 SAMPLE_ROOT = Root(
     pipeline="flights",
     version=5,
@@ -325,7 +360,11 @@ SAMPLE_PAGE_PENDING = Page(
             0,
             1,
             grant=granted(0, 1, generation=2),
-            commit=replace(committed(0, 1), lookback=SAMPLE_LOOKBACK),
+            commit=replace(
+                committed(0, 1),
+                lookback=SAMPLE_LOOKBACK,
+                compactions={"flights": SAMPLE_COMPACTION.id},
+            ),
             outputs={
                 "feed": OutputSlot(wanted=uuid(1)),
                 "invoices": OutputSlot(wanted=uuid(1), in_progress=uuid(1), published=uuid(9)),
@@ -351,6 +390,16 @@ SAMPLE_WITH_OUTPUTS = replace(
     SAMPLE_ADOPTED,
     outputs={"feed": "kafka:default/feed", "invoices": "postgres:billing/invoices"},
     pending=(SAMPLE_INDEX[0].key,),
+    compacting=(CompactionGrant(key=keys.compaction("flights", uuid(23)), granted_at=at(3)),),
+    compacted=keys.record(3, uuid(24)),
+    registrations={
+        "company": Registration(
+            target="sql:default/company/flights",
+            since=keys.record(2, uuid(25)),
+            registered=keys.record(3, uuid(24)),
+        ),
+        "old": Registration(target="glue:default/default/flights", declared=False),
+    },
 )
 
 # ---------------------------------------------------------------- strategies

@@ -158,6 +158,12 @@ def test_a_key_of_another_shape_is_refused(check: Any, key: str) -> None:
         ("calls/feed/keys/ab/" + 40 * "a" + ".sent.json", "foreign"),
         ("calls/feed/keys/aa/" + 40 * "a" + ".001.sent.json", "foreign"),
         ("calls/Feed/keys/aa/" + 40 * "a" + ".sent.json", "foreign"),
+        (keys.compaction("flights", uuid(1)), "compaction"),
+        (keys.shared_file("flights", uuid(1), "0", uuid(2)), "shared file"),
+        (keys.deletes("flights", uuid(1)), "deletes"),
+        ("tables/flights/shared/by-hand.parquet", "foreign"),
+        ("tables/flights/deletes/by-hand.parquet", "foreign"),
+        ("compactions/flights/by-hand.json", "foreign"),
         (keys.probe(uuid(1)), "probe"),
         (keys.probe(uuid(1)) + "-absent", "probe"),
         (keys.room(uuid(1)), "probe"),
@@ -218,6 +224,23 @@ def test_the_key_of_an_outcome_is_scratch_and_follows_from_the_plan_and_the_atte
     part, plan = keys.plan_parts(plan_key(0, 1))
     assert key == f"scratch/{part}/{plan}/a1/{plan}.json"
     assert keys.kind(key) == "scratch"
+
+
+def test_the_keys_of_a_compaction_contain_its_table_and_its_id() -> None:
+    shared = keys.shared_file("flights", uuid(1), "0", uuid(2))
+    assert keys.shared_file_parts(shared) == ("flights", uuid(1))
+    assert keys.compaction_parts(keys.compaction("flights", uuid(1))) == ("flights", uuid(1))
+    assert keys.check_table_file(shared, "flights") == shared
+    assert keys.check_table_file(FILE_KEY, "flights") == FILE_KEY
+    assert keys.plan_of_data_file(FILE_KEY) == plan_key(0, 1)
+    for wrong in (
+        lambda: keys.check_table_file(shared, "delays"),
+        lambda: keys.check_shared_file(shared, "flights", uuid(2)),
+        lambda: keys.shared_file_parts(FILE_KEY),
+        lambda: keys.check_compaction(plan_key(0, 1)),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            wrong()
 
 
 def test_the_keys_of_a_claim_and_of_its_report_follow_from_the_plan_and_the_attempt() -> None:

@@ -21,6 +21,7 @@ from tallystick.format.offsets import Position
 from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import Boundary, Committed, Entry, Granted, Page, PageRef, Totals
 from tallystick.format.plan import Plan, PlannedRange, PlannedTopic
+from tallystick.format.registrations import Registration
 from tallystick.format.report import ColumnStatistics, Lineage, RangeAccount, account_totals
 from tallystick.format.root import RootTable, RootTopic, first_root
 from unit.format import samples
@@ -31,6 +32,7 @@ from unit.format.samples import (
     SAMPLE_CALL,
     SAMPLE_CALLS,
     SAMPLE_CLAIM,
+    SAMPLE_COMPACTION,
     SAMPLE_FILE,
     SAMPLE_OUTCOME,
     SAMPLE_OUTCOME_ERROR,
@@ -39,6 +41,7 @@ from unit.format.samples import (
     SAMPLE_PLAN,
     SAMPLE_PLAN_ACCEPTING,
     SAMPLE_RECORD,
+    SAMPLE_RECORD_COMPACTING,
     SAMPLE_REPORT,
     SAMPLE_REPORT_LOOKBACK,
     SAMPLE_ROOT,
@@ -65,6 +68,8 @@ STORED: dict[str, StoredObject] = {
     "report": SAMPLE_REPORT,
     "report with a lookback": SAMPLE_REPORT_LOOKBACK,
     "record": SAMPLE_RECORD,
+    "record of compactions": SAMPLE_RECORD_COMPACTING,
+    "compaction": SAMPLE_COMPACTION,
     "calls": SAMPLE_CALLS,
     "call": SAMPLE_CALL,
     "claim": SAMPLE_CLAIM,
@@ -78,11 +83,14 @@ FILES = {
     "plan that accepts dead letters": "plan-1.json",
     "report with a lookback": "report-1.json",
     "record": "record-1.json",
+    "compaction": "compaction-1.json",
     "calls": "calls-1.json",
     "call": "call-1.json",
     "claim": "claim-1.json",
     "outcome": "outcome-1.json",
 }
+SHARED = SAMPLE_COMPACTION.files[0]
+SAMPLE_GRANT = SAMPLE_WITH_OUTPUTS.compacting[0]
 stored = pytest.mark.parametrize("name", sorted(STORED))
 
 
@@ -167,14 +175,16 @@ def test_every_field_is_required_and_unknown_fields_are_refused(name: str) -> No
 
 
 def _is_map(path: tuple[Any, ...]) -> bool:
-    # Of the root and of an entry, `outputs` is a map of names too.
+    # Of the root and of an entry, `outputs` is a map of names too, and so is `compactions` of a commit.
     return bool(path) and path[-1] in (
         "tables",
         "topics",
         "added",
         "dropped",
         "outputs",
+        "compactions",
         "positions",
+        "registrations",
     )
 
 
@@ -411,12 +421,62 @@ def _twice(value: Any) -> tuple[Any, Any]:
         (lambda: replace(SAMPLE_WITH_OUTPUTS, outputs={}), "without an output"),
         (lambda: replace(SAMPLE_RECORD, version=9), "expected the key of a record of version 9"),
         (lambda: replace(SAMPLE_RECORD, parent=SAMPLE_RECORD.key), "expected a parent before"),
-        (lambda: replace(SAMPLE_RECORD, intervals=()), "commits an interval"),
+        (lambda: replace(SAMPLE_RECORD, intervals=()), "commits intervals or publishes"),
+        (
+            lambda: replace(SAMPLE_RECORD, compactions=(SAMPLE_COMPACTION.key,)),
+            "commits intervals or publishes",
+        ),
+        (
+            lambda: replace(SAMPLE_RECORD, compacted=keys.record(2, uuid(10))),
+            "an earlier record with compactions",
+        ),
+        (
+            lambda: replace(SAMPLE_RECORD_COMPACTING, compacted=SAMPLE_RECORD.key),
+            "an earlier record with compactions",
+        ),
+        (
+            lambda: replace(SAMPLE_WITH_OUTPUTS, compacting=_twice(SAMPLE_GRANT)),
+            "each granted compaction once",
+        ),
+        (
+            lambda: replace(
+                SAMPLE_WITH_OUTPUTS, outputs={**SAMPLE_WITH_OUTPUTS.outputs, "old": "x"}
+            ),
+            "'old' as an output or a registration, found both",
+        ),
+        (lambda: replace(SAMPLE_WITH_OUTPUTS, record=None), "expected None or an earlier record"),
+        (
+            lambda: replace(SAMPLE_WITH_OUTPUTS, record=keys.record(2, uuid(25))),
+            "or an earlier record, found commits/000000000003",
+        ),
+        (lambda: Registration(target=""), "printable characters"),
+        (lambda: Registration(target="x", registered="x"), "the key of a commit record"),
+        (lambda: replace(SAMPLE_COMPACTION, files=()), "with a shared file"),
+        (lambda: replace(SAMPLE_COMPACTION, files=_twice(SHARED)), "found a file twice"),
+        (
+            lambda: replace(SAMPLE_COMPACTION, key=keys.compaction("delays", uuid(20))),
+            "a shared file of compaction",
+        ),
+        (
+            lambda: replace(SHARED, runs=SHARED.runs[:1]),
+            "expected the 8 rows of its runs, found 11",
+        ),
+        (lambda: replace(SHARED.runs[0], rows=0), "at least one row"),
+        (lambda: replace(SHARED.runs[0], key="x"), "the key of a data file"),
     ],
 )
 def test_an_inconsistent_value_is_refused(build: Callable[[], object], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         build()
+
+
+def test_the_runs_of_a_shared_file_have_their_positions_plans_and_intervals() -> None:
+    placed = list(SHARED.placed())
+    assert [(p.first, p.end) for p in placed] == [(0, 8), (8, 11)]
+    assert [p.run.plan for p in placed] == [plan_key(0, 1), plan_key(1, 2)]
+    assert SAMPLE_COMPACTION.intervals == {interval(0, 1), interval(1, 2)}
+    assert SAMPLE_COMPACTION.runs == SHARED.runs
+    assert (SAMPLE_COMPACTION.table, SAMPLE_COMPACTION.id) == ("flights", uuid(20))
 
 
 def test_derived_properties_of_values() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tallystick.format import keys
 from tallystick.format.columns import FormerName, TableColumn
+from tallystick.format.compaction import CompactionGrant
 from tallystick.format.offsets import Position
 from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import Boundary, Entry
@@ -157,6 +158,29 @@ def both_incarnations(hour: int) -> Ledger:
     positions = {"t": (Position(offset=30 if hour > 3 else 20),), "t@2": (Position(offset=6),)}
     out.set_boundary(Boundary(at=at(hour), positions=positions))
     return out
+
+
+COMPACTION = keys.compaction("flights", uuid(70))
+COMPACTION_GRANT = CompactionGrant(key=COMPACTION, granted_at=at(1))
+COMPACTING = replace(BEFORE, compacting=(COMPACTION_GRANT,))
+COMPACTED = after(record=RECORD, compacted=RECORD)
+
+
+def moved(number: int = 70, **details: Any) -> Entry:
+    """Return hour 0, already committed, with its rows in the shared files of a compaction."""
+    named = {"flights": keys.CompactionId(uuid(number))}
+    return replace(COMMITTED, committed=replace(committed(0, 1), compactions=named), **details)
+
+
+def test_valid_swaps_of_a_compaction_pass() -> None:
+    check_swap(BEFORE, ledger(), after(compacting=(COMPACTION_GRANT,)), ledger())
+    check_swap(COMPACTING, ledger(COMMITTED), COMPACTED, ledger(moved()))
+    again = replace(COMPACTING, compacting=(COMPACTION_GRANT,))
+    check_swap(again, ledger(moved(71)), COMPACTED, ledger(moved()))
+    pending = moved(granted=granted(0, 1, generation=2), generation=2)
+    check_swap(BEFORE, ledger(moved()), after(), ledger(pending))
+    replaced = recorded(generation=2)
+    check_swap(BEFORE, ledger(pending), after(record=RECORD), ledger(replaced))
 
 
 def test_an_adoption_passes() -> None:
@@ -403,6 +427,106 @@ BROKEN: dict[str, tuple[Any, Any, Any, Any]] = {
         without_boundary(ledger(GRANTED), 0),
     ),
 }
+
+
+COMPACTIONS_BROKEN: dict[str, tuple[Any, Any, Root, Any, str]] = {
+    "published without a grant": (
+        BEFORE,
+        ledger(COMMITTED),
+        COMPACTED,
+        ledger(moved()),
+        "without a grant",
+    ),
+    "published and still granted": (
+        COMPACTING,
+        ledger(COMMITTED),
+        replace(COMPACTED, compacting=COMPACTING.compacting),
+        ledger(moved()),
+        "would keep its grant",
+    ),
+    "rows in a shared file at their commit": (
+        COMPACTING,
+        ledger(GRANTED),
+        COMPACTED,
+        ledger(
+            entry(
+                0,
+                1,
+                commit=replace(
+                    committed(0, 1),
+                    record=RECORD,
+                    compactions={"flights": keys.CompactionId(uuid(70))},
+                ),
+            )
+        ),
+        "would be in a shared file at once",
+    ),
+    "totals changed": (
+        COMPACTING,
+        ledger(entry(0, 1, commit=committed(0, 1, records=2))),
+        COMPACTED,
+        ledger(moved()),
+        "the commit of .* changed",
+    ),
+    "name lost": (BEFORE, ledger(moved()), after(), ledger(COMMITTED), "lost the name"),
+    "grant changed with the move": (
+        COMPACTING,
+        ledger(COMMITTED),
+        COMPACTED,
+        ledger(moved(granted=granted(0, 1, generation=2), generation=2)),
+        "changed when its rows were moved",
+    ),
+    "no record": (COMPACTING, ledger(COMMITTED), after(), ledger(moved()), "I10: version"),
+    "an old record": (
+        COMPACTING,
+        ledger(COMMITTED),
+        after(compacted=BEFORE.record),
+        ledger(moved()),
+        "I10: version",
+    ),
+    "another record than the root's": (
+        COMPACTING,
+        ledger(COMMITTED),
+        after(compacted=RECORD),
+        ledger(moved()),
+        "would commit",
+    ),
+    "a record without moved rows": (
+        BEFORE,
+        ledger(),
+        COMPACTED,
+        ledger(),
+        "no rows were moved",
+    ),
+    "a column changed with the move": (
+        replace(COMPACTING, tables=flights()),
+        ledger(COMMITTED),
+        replace(COMPACTED, tables=flights(partition_by=())),
+        ledger(moved()),
+        "columns or partition rules",
+    ),
+    "an output changed with the move": (
+        COMPACTING,
+        ledger(COMMITTED),
+        replace(COMPACTED, outputs=OUTPUTS),
+        ledger(moved()),
+        "topics or outputs",
+    ),
+    "moved by the first swap": (
+        None,
+        ledger(COMMITTED),
+        replace(first_root("flights", uuid(1)), record=None),
+        ledger(moved()),
+        "without a grant",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(COMPACTIONS_BROKEN))
+def test_a_swap_that_moves_rows_and_breaks_an_invariant_is_refused(name: str) -> None:
+    before, ledger_before, changed, ledger_after, why = COMPACTIONS_BROKEN[name]
+    with pytest.raises(InvariantError, match=why):
+        check_swap(before, ledger_before, changed, ledger_after)
 
 
 @pytest.mark.parametrize("name", sorted(BROKEN))
