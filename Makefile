@@ -136,6 +136,10 @@ bench-starvation: setup ## how long a commit takes while a publisher works off 1
 bench-hourly: setup ## time and CPU seconds of 24 hourly runs of small intervals on a stack of its own (5 minutes)
 	$(RUN)/python tests/bench/bench_hourly.py
 
+.PHONY: bench-compact
+bench-compact: setup ## a scan before and after a compaction of 720 intervals of 8 files; each interval is then replaced (15 minutes)
+	$(RUN)/python tests/bench/bench_compact.py
+
 .PHONY: bench-pages
 bench-pages: setup ## time and bytes of the pages in Airflow, over a made lake of 10,000 intervals and 50 topics (needs Chromium)
 	$(RUN)/python tests/bench/bench_pages.py

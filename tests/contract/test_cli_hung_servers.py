@@ -60,6 +60,10 @@ COMMANDS: Mapping[str, Mapping[str, Hang]] = {
     "tables": {
         "at once": Hang(argv=()),
         "after the root": Hang(argv=(), answered=AFTER_ROOT, waits_for="reading tables/"),
+        "at once, --files": Hang(argv=("--files",), waits_for="listing all objects"),
+        "after the root, --as-of": Hang(
+            argv=("--as-of", "2013-01-01"), answered=AFTER_ROOT, waits_for="reading commits/"
+        ),
     },
     "sql": {
         "at once": Hang(argv=("select sum(n) from events",)),
@@ -106,12 +110,20 @@ COMMANDS: Mapping[str, Mapping[str, Hang]] = {
             argv=("--delete",), answered=AFTER_ROOT, waits_for="listing all objects"
         ),
     },
+    "compact": {
+        "at once": Hang(argv=(), waits_for="writing .probe/"),
+        "at once, --dry-run": Hang(argv=("--dry-run",)),
+        "after the root, --dry-run": Hang(
+            argv=("--dry-run",), answered=AFTER_ROOT, waits_for="reading ledger/"
+        ),
+    },
     "metrics": {
         "at once": Hang(argv=("--no-kafka",)),
         "after the root": Hang(
             argv=("--no-kafka",), answered=AFTER_ROOT, waits_for="reading ledger/"
         ),
     },
+    "catalog": {"at once": Hang(argv=("--port", "0"))},
     "show": {"at once": Hang(argv=("root.json",))},
     "probe": {"at once": Hang(argv=(), waits_for="testing conditional writes")},
     "verify": {

@@ -27,6 +27,7 @@ from simulation.environment import (
     at,
 )
 from tallystick.errors import (
+    Corrupt,
     IdentityChanged,
     InvalidRequest,
     OutsideRetention,
@@ -43,6 +44,7 @@ from tallystick.format.root import Root
 from tallystick.lake import Lake
 from tallystick.operations.adopt_topic import adopt
 from tallystick.operations.commit import commit
+from tallystick.operations.compact import CompactOptions, CompactResult, compact
 from tallystick.operations.gc import Collection, collect
 from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, RunParams
@@ -325,6 +327,32 @@ class Collector:
             return None  # contended or in doubt, or there is no lake yet: the next collection continues
         except TallystickError as error:
             raise ViolationError(f"gc refuses a valid lake: {error}") from error
+
+
+@dataclass
+class Compactor:
+    """A compaction task: one run of `compact`, in its own process."""
+
+    sim: Simulation
+    target_bytes: int
+    actor: greenlet.greenlet = field(init=False)
+    result: CompactResult | None = None
+
+    def __post_init__(self) -> None:
+        self.actor = greenlet.greenlet(self._compact)
+
+    def _compact(self) -> None:
+        store = SimulatedStore(self.sim)
+        lake = Lake(store, self.sim.runtime(), proven=True, page_bytes_max=self.sim.page_bytes_max)
+        tables = SimulatedTables(store, lake.runtime)
+        options = CompactOptions(until=at(9), target_bytes=self.target_bytes, files_min=2)
+        try:
+            self.result = compact(lake, tables, tables, options)
+            done = {name: one.files_before for name, one in self.result.tables.items()}
+            self.sim.trace.append(f"COMPACTED {done}, left {dict(self.result.left)}")
+        except (RetryLater, RootVanished, Corrupt) as error:
+            # In doubt, or no lake yet, or gc was faster than the rewriting: the next run makes it.
+            self.sim.trace.append(f"not compacted: {error}")
 
 
 @dataclass

@@ -12,15 +12,22 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import greenlet
 
 from tallystick.errors import Corrupt, IdentityChanged, NotYet
+from tallystick.format import keys
+from tallystick.format.compaction import SharedFile
 from tallystick.format.interval import Interval
 from tallystick.format.offsets import Position
 from tallystick.format.report import FileReport
+from tallystick.format.root import RootTable
+from tallystick.operations.compact.choosing import ChosenCompaction, TableFile
+from tallystick.operations.compact.groups import FileGroup
 from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.protocol.compacting import Positions
 from tallystick.runtime import Runtime
 from tallystick.store import Applied, ETag, Listed, NotApplied, Outcome, Stored, Unknown
 from tallystick.tables.state import TableState
@@ -303,7 +310,10 @@ class Session:
 
 
 class SimulatedTables:
-    """Tables as JSON lists of files, staged like the real ones: new objects that only a root makes visible."""
+    """Tables as JSON objects: each file with its delete file, or null. New objects that only a root makes visible.
+
+    A data file is a list of offset ranges, which are its rows; a delete file is a list of positions in one.
+    """
 
     def __init__(self, store: SimulatedStore, runtime: Runtime) -> None:
         self.store, self.runtime = store, runtime
@@ -316,8 +326,9 @@ class SimulatedTables:
         drop: Collection[str],
         properties: Mapping[str, str],
         now: datetime,
+        delete: Mapping[str, Positions] = MappingProxyType({}),
     ) -> str:
-        files: list[str] = []
+        files: dict[str, str | None] = {}
         if state.metadata is not None:
             stored = self.store.get(state.metadata)
             if stored is None:
@@ -326,22 +337,78 @@ class SimulatedTables:
             files = json.loads(stored.body)
         if not set(drop) <= set(files):
             raise ViolationError(f"I1: {sorted(set(drop) - set(files))[0]} is dropped and not live")
-        after = [f for f in files if f not in drop] + [f.key for f in add]
+        after = {f: deletes for f, deletes in files.items() if f not in drop}
+        if twice := sorted(f.key for f in add if f.key in after):
+            raise ViolationError(f"I1: {twice[0]} is added and live")
+        after |= dict.fromkeys((f.key for f in add), None)
+        for target, ranges in delete.items():
+            if target not in after:
+                raise ViolationError(f"I1: rows of {target} are deleted, and it is not live")
+            positions = [p for first, end in ranges for p in range(first, end)]
+            key = f"tables/{state.name}/deletes/{self.runtime.uuid()}.parquet"
+            after[target] = self._create(key, positions)
         key = f"tables/{state.name}/metadata/00000-{self.runtime.uuid()}.metadata.json"
-        body = json.dumps(after).encode()
+        return self._create(key, after)
+
+    def _create(self, key: str, content: Any) -> str:
+        body = json.dumps(content).encode()
         while not isinstance(self.store.create(key, body), Applied):
             if key in self.store.sim.objects:
                 break
         return key
 
-    def reached(self, metadata: Collection[str]) -> frozenset[str]:
-        """Return the files of some metadata, as the real tables do for gc: here, metadata is the list of its files."""
-        reached: set[str] = set(metadata)
-        for key in metadata:
+    def files(self, name: str, table: RootTable) -> Iterator[TableFile]:
+        """Yield the files of a table, as the real tables do for a compaction."""
+        for key in self._listed(table.metadata or ""):
             stored = self.store.get(key)
             if stored is None:
-                raise Corrupt(f"{key} is gone.", hint="nothing was deleted.")
-            reached.update(json.loads(stored.body))
+                raise Corrupt(f"{key} is gone.", hint="nothing was changed.")
+            yield TableFile(
+                key=key,
+                size_bytes=len(stored.body),
+                rows=len(json.loads(stored.body)),
+                partition=(),
+                is_current=True,
+            )
+
+    def write(
+        self, table: ChosenCompaction, compaction: keys.CompactionId, groups: Sequence[FileGroup]
+    ) -> Iterator[SharedFile]:
+        """Yield one shared file per group, as the real writer does for a compaction."""
+        for group in groups:
+            rows: list[Any] = []
+            for file in group.files:
+                stored = self.store.get(file.key)
+                if stored is None:
+                    raise Corrupt(f"{file.key} is gone.", hint="nothing was changed.")
+                rows += json.loads(stored.body)[file.first : file.first + file.run.rows]
+            key = keys.shared_file(table.table, compaction, "0", self.runtime.uuid())
+            self._create(key, rows)
+            made = self.store.sim.objects[key]
+            yield SharedFile(
+                file=FileReport(
+                    table=table.table,
+                    key=key,
+                    etag=made.etag,
+                    size_bytes=len(made.body),
+                    rows=len(rows),
+                ),
+                runs=tuple(file.run for file in group.files),
+            )
+
+    def _listed(self, metadata: str) -> dict[str, str | None]:
+        stored = self.store.get(metadata)
+        if stored is None:
+            raise Corrupt(f"{metadata} is gone.", hint="nothing was changed.")
+        listed: dict[str, str | None] = json.loads(stored.body)
+        return listed
+
+    def reached(self, metadata: Collection[str]) -> frozenset[str]:
+        """Return the files of some metadata with their delete files, as the real tables do for gc."""
+        reached: set[str] = set(metadata)
+        for key in metadata:
+            listed = self._listed(key)
+            reached.update(listed, (deletes for deletes in listed.values() if deletes is not None))
         return frozenset(reached)
 
 

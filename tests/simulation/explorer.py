@@ -18,11 +18,12 @@ from typing import Any
 
 import greenlet
 
-from simulation.actors import TASKS, Adopter, Collector, Run
+from simulation.actors import TASKS, Adopter, Collector, Compactor, Run
 from simulation.environment import SimulatedLog, Simulation, ViolationError, at, span
 from simulation.oracle import Oracle
 from tallystick.format import keys
 from tallystick.format.claim import Claim
+from tallystick.format.compaction import Compaction
 from tallystick.format.page import Page
 from tallystick.format.plan import Plan
 from tallystick.format.record import Record
@@ -42,6 +43,7 @@ class Schedule:
     seed: int
     honours_conditions = True  # of every store; a mutant sets it to False
     collections_drawn = (0, 0, 1, 2)  # a mutant with an effect only after a collection draws more
+    compactions_drawn = (0, 0, 1, 3)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -68,6 +70,11 @@ class Schedule:
         # Its own random generator: the schedules of seeds without it do not change.
         self.new_databases = 1 if random.Random(f"database {self.seed}").random() < 0.25 else 0
         self._share_attempts(random.Random(f"together {self.seed}"))
+        compacting = random.Random(f"compaction {self.seed}")
+        self.compactions = compacting.choice(self.compactions_drawn)
+        self.compactors: list[Compactor] = []
+        if self.compactions and compacting.random() < 0.7:
+            self._prepare_replacements(compacting)
         self.triggered = 0
         self.steps = 0
 
@@ -77,14 +84,24 @@ class Schedule:
             return
         by_name = {run.name: run for run in self.runs}
         apart = rng.random() < 0.7
-        for number, run in enumerate(self.runs):
+        for run in self.runs:
             run.together = by_name
-            if apart:
-                run.hours = (number, number + 1)
         if apart:
-            self.sim.hour = LAST_HOUR
-            self.log.records[0] = [(hour, True) for hour in range(LAST_HOUR)]
-            self.log.stable[0] = LAST_HOUR
+            self._share_hours()
+
+    def _prepare_replacements(self, rng: random.Random) -> None:
+        """Let three runs have an hour each, and be cleared after a deploy: rows are replaced that were moved."""
+        while len(self.runs) < 3:
+            self.runs.append(self._spawn(len(self.runs)))
+        self._share_hours()
+        self.deploys, self.clears = True, rng.choice([2, 4])
+
+    def _share_hours(self) -> None:
+        for number, run in enumerate(self.runs):
+            run.hours = (number, number + 1)
+        self.sim.hour = LAST_HOUR
+        self.log.records[0] = [(hour, True) for hour in range(LAST_HOUR)]
+        self.log.stable[0] = LAST_HOUR
 
     def _spawn(self, number: int) -> Run:
         rng = self.rng
@@ -166,6 +183,9 @@ class Schedule:
             self._adopt()
         elif 0.145 <= dice < 0.155 and self.new_databases:
             self._new_database()
+        elif 0.155 <= dice < 0.175 and self.compactions and self.sim.landed:
+            self.compactions -= 1
+            self._compact(self.rng.choice([40, 10_000]))
         elif dice < 0.125 and self.deploys:
             self.deploys = False
             self.sim.code = 2
@@ -184,6 +204,13 @@ class Schedule:
         )
         self.sim.trace.append(f"GC cancel_after={collector.cancel_after}")
         self.zombies.append(collector.actor)
+
+    def _compact(self, target_bytes: int) -> greenlet.greenlet:
+        compactor = Compactor(sim=self.sim, target_bytes=target_bytes)
+        self.sim.trace.append(f"COMPACT to {target_bytes} bytes")
+        self.compactors.append(compactor)
+        self.zombies.append(compactor.actor)
+        return compactor.actor
 
     def _adopt(self) -> greenlet.greenlet:
         ends = self.ends if self.rng.random() < 0.7 else {}
@@ -268,10 +295,24 @@ class Schedule:
         for once_more in (False, True):
             for run in self.runs:
                 self._finish(run, once_more)
+        self._compact_at_the_end()
         self._check_the_end()
         # Two collections take a third of a schedule's time: only some schedules without collections end with them.
         if self.sim.deletions or self.seed % 16 == 0:
             self._collect_the_rest()
+
+    def _compact_at_the_end(self) -> None:
+        """Compact a lake that was compacted before, and check that each result is true."""
+        if self.compactors:
+            actor = self._compact(10_000)
+            while not actor.dead:
+                actor.switch()
+                self.oracle.check_new()
+                self.oracle.check_deletions()
+        for compactor in self.compactors:
+            wrong = compactor.result.left.keys() & self.oracle.published if compactor.result else ()
+            if wrong:
+                raise ViolationError(f"C9: {sorted(wrong)[0]} is published and was reported as not")
 
     def _adopt_at_the_end(self) -> None:
         """Adopt the topic if it was created again: only then can runs finish."""
@@ -370,13 +411,15 @@ class Findings:
     steps: int = 0
     commits: int = 0
     reports_used: int = 0
+    compactions: int = 0
+    deletes: int = 0
     violations: list[tuple[int, str]] = field(default_factory=list)
     kinds: Counter[str] = field(default_factory=Counter)
 
 
 def _cache_decoding() -> None:
     """Parse equal bytes once: values are frozen, and 20,000 schedules read the same pages many times."""
-    for stored in (Root, Page, Plan, Claim, Report, Record):
+    for stored in (Root, Page, Plan, Claim, Report, Record, Compaction):
         if not hasattr(stored.decode, "cache_clear"):
             cached = functools.lru_cache(maxsize=2048)(stored.decode)
             setattr(stored, "decode", staticmethod(cached))  # noqa: B010 - mypy refuses the assignment
@@ -394,6 +437,8 @@ def explore(first_seed: int, schedules: int, *, stop_after: int = 1) -> Findings
         findings.schedules += 1
         findings.steps += schedule.steps
         findings.reports_used += sum(run.used for run in schedule.runs)
+        findings.compactions += len(schedule.oracle.published)
+        findings.deletes += schedule.oracle.deletes
         findings.commits += sum(1 for body in schedule.sim.landed if b'"record":"commits/' in body)
         if broken:
             findings.violations.append((seed, broken))

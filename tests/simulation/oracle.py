@@ -23,6 +23,8 @@ class Oracle:
         self.readers: list[dict[str, Any]] = []
         self.adoptions = 0
         self.granted_before: set[str] = set()
+        self.published: set[str] = set()
+        self.deletes = 0
 
     def check_new(self) -> None:
         """Check each root that was applied since the last call."""
@@ -53,11 +55,36 @@ class Oracle:
                             f"I9: {key} of the granted {grant['plan']} was deleted"
                         )
         self._records(self.before)
+        self._compactions(self.before)
         for root in (self.before, *self.readers):
             for name, table in root["tables"].items():
                 if table["metadata"] is not None:
-                    for key in self._object(table["metadata"], f"metadata of {name}"):
-                        self._object(key, f"file of {name} at version {root['version']}")
+                    self._rows(name, table["metadata"], f" at version {root['version']}")
+
+    def _compactions(self, root: dict[str, Any]) -> None:
+        """Check that the compactions that entries name are there, and the files of those that may be published."""
+        for entry in self.entries_before:
+            for table, uuid in ((entry["committed"] or {}).get("compactions") or {}).items():
+                self._object(
+                    f"compactions/{table}/{uuid}.json", f"compaction of {entry['interval']}"
+                )
+        for grant in root["compacting"]:
+            uuid = grant["key"].removesuffix(".json").split("/")[-1]
+            for key in self.deleted:
+                if f"/shared/{uuid}/" in key or key == grant["key"]:
+                    raise ViolationError(f"I9: {key} of the granted {grant['key']} was deleted")
+
+    def _rows(self, name: str, metadata: str, when: str = "") -> list[tuple[str, int, int, int]]:
+        """Return the rows that a reader of the table gets: those at the positions that are not deleted."""
+        found = []
+        for key, deletes in self._object(metadata, f"metadata of {name}{when}").items():
+            rows = self._object(key, f"file of {name}{when}")
+            gone = [] if deletes is None else self._object(deletes, f"deletes of {name}{when}")
+            self.deletes += bool(gone)
+            if len(set(gone)) != len(gone) or not set(gone) <= set(range(len(rows))):
+                raise ViolationError(f"I13: positions {gone} of {key} with {len(rows)} rows")
+            found += [tuple(row) for n, row in enumerate(rows) if n not in gone]
+        return found
 
     def _records(self, root: dict[str, Any]) -> None:
         key = root["record"]
@@ -113,6 +140,7 @@ class Oracle:
         old = self.before["record"] if self.before else None
         if root["record"] != old:
             record = self._object(root["record"], "record")
+            self.published.update(record["compactions"])
             if record["parent"] != old:
                 raise ViolationError(
                     f"I10: record {root['record']} follows {record['parent']}, not {old}"
@@ -187,9 +215,8 @@ class Oracle:
     def _table(self, name: str, table: dict[str, Any], committed: Offsets) -> None:
         in_table: Offsets = {}
         if table["metadata"] is not None:
-            for key in self._object(table["metadata"], f"metadata of {name}"):
-                for topic, p, start, end in self._object(key, f"file of {name}"):
-                    in_table.setdefault((topic, p), []).append((start, end))
+            for topic, p, start, end in self._rows(name, table["metadata"]):
+                in_table.setdefault((topic, p), []).append((start, end))
         for place in set(in_table) | set(committed):
             if sorted(in_table.get(place, [])) != sorted(committed.get(place, [])):
                 raise ViolationError(

@@ -11,6 +11,7 @@ import pytest
 from tallystick.engine.transform import written_schema
 from tallystick.errors import Corrupt
 from tallystick.format.columns import TableColumn
+from tallystick.operations.row_places import FileRows
 from tallystick.pipeline import Column, Table
 from tallystick.spark.lookback import _rows
 from tallystick.store import Applied
@@ -35,6 +36,25 @@ NOW = Table(
 IDS = {"kind": 5, "number": 1, "ratio": 3, "seen": 6}
 
 
+def whole(etag: str, rows: int = 2) -> FileRows:
+    return FileRows(key="file", etag=etag, first=0, rows=rows)
+
+
+def test_rows_of_a_shared_file_are_read_by_their_positions() -> None:
+    store, sink = MemoryStore(), io.BytesIO()
+    rows = [{"n": n, "kind": None, "ratio": None} for n in range(10)]
+    table = pa.Table.from_pylist(rows, schema=arrow_schema(OLD))
+    pq.write_table(table, sink, row_group_size=4)
+    outcome = store.create("file", sink.getvalue())
+    assert isinstance(outcome, Applied)
+    wanted = [
+        FileRows(key="file", etag=outcome.etag, first=first, rows=count)
+        for first, count in ((1, 2), (3, 3), (9, 1))
+    ]
+    found = pa.Table.from_batches(_rows(store, "file", wanted, written_schema(NOW), IDS))
+    assert found["number"].to_pylist() == [1, 2, 3, 4, 5, 9]
+
+
 def test_rows_are_matched_by_column_id_and_cast() -> None:
     store, sink = MemoryStore(), io.BytesIO()
     rows = [{"n": -7, "kind": "a", "ratio": 0.5}, {"n": 8, "kind": None, "ratio": None}]
@@ -42,7 +62,7 @@ def test_rows_are_matched_by_column_id_and_cast() -> None:
     outcome = store.create("file", sink.getvalue())
     assert isinstance(outcome, Applied)
     schema = written_schema(NOW)
-    found = pa.Table.from_batches(_rows(store, "file", outcome.etag, schema, IDS))
+    found = pa.Table.from_batches(_rows(store, "file", [whole(outcome.etag)], schema, IDS))
     assert found.schema == schema
     assert found.to_pylist() == [
         {"kind": None, "number": -7, "ratio": 0.5, "seen": None},
@@ -54,4 +74,4 @@ def test_a_file_that_changed_is_corrupt() -> None:
     store = MemoryStore()
     store.create("file", b"other")
     with pytest.raises(Corrupt, match="a file of the lookback: expected ETag"):
-        list(_rows(store, "file", "old", written_schema(NOW), IDS))  # type: ignore[arg-type]
+        list(_rows(store, "file", [whole("old")], written_schema(NOW), IDS))  # type: ignore[arg-type]

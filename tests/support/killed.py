@@ -13,7 +13,12 @@ from collections.abc import Callable
 from multiprocessing.context import ForkServerContext
 from unittest.mock import patch
 
-PUBLISHERS = ["support.call_publisher", "support.output_publisher", "support.postgres_publisher"]
+PUBLISHERS = [
+    "support.call_publisher",
+    "support.output_publisher",
+    "support.postgres_publisher",
+    "support.sql_catalog",
+]
 DEADLINE_S = 120
 
 

@@ -173,7 +173,7 @@ def replay_dag(
         doc_md=_COMMIT_DOC,
     )
     planned >> staged >> committed
-    if pipeline.outputs:
+    if pipeline.outputs or pipeline.registrations:
         committed >> PublishOperator(
             task_id=PUBLISH,
             pipeline=pipeline,
@@ -307,5 +307,5 @@ _COMMIT_DOC = "Checks the staged files, and swaps the root: all tables, dead let
 
 _PUBLISH_DOC = """\
 Publishes all committed rows that are pending for outputs outside the lake, of any run, each row once. Completes \
-publications in progress first.
+publications in progress first. Then registers the tables of the last commit in the declared catalogs.
 """

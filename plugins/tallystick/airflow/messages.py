@@ -11,6 +11,7 @@ from tallystick.format.report import mostly_dead
 from tallystick.operations.commit import CommitResult
 from tallystick.operations.plan import PlanResult
 from tallystick.operations.publish import NotPublished, Published
+from tallystick.operations.register import Registered
 
 _SHOWN_MAX = 5
 
@@ -89,6 +90,11 @@ def not_published_line(failed: NotPublished) -> str:
     place = f"output {failed.output}"
     what = f"{failed.interval} to {place}" if failed.interval else f"to {place}"
     return f"not published: {what}: {failed.error.kind}: {failed.error}"
+
+
+def registered_line(registered: Registered) -> str:
+    """Return the log line for a registration that has a version now."""
+    return f"registered version {registered.version} in {registered.registration}: {registered.tables:,} tables"
 
 
 def totals_text(totals: Totals) -> str:

@@ -9,6 +9,7 @@ colour         colours of single words on a terminal
 json_output    for programs
 waiting        the time limit of a command, and its notice of a server that does not answer
 sql            queries on one snapshot of all tables
+catalog        the server of the catalog, and tokens for it
 """
 
 from __future__ import annotations

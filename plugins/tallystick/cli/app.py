@@ -55,7 +55,12 @@ LakeUris = typer.Argument(
     help="URIs of lakes, e.g. s3://lake/flights. Default: $TALLYSTICK_LAKE.",
 )
 AsJson = typer.Option(False, "--json", help="Print JSON.")
-AsOf = typer.Option(None, "--as-of", metavar="VERSION", min=1, help="Use the root of that version.")
+AsOf = typer.Option(
+    None,
+    "--as-of",
+    metavar="WHEN",
+    help="Read the last commit at or before a version, e.g. 412, or an instant, e.g. 2026-11-26T10:00Z.",
+)
 From = typer.Option(..., "--from", metavar="DATE", help="Beginning, inclusive; UTC without offset.")
 To = typer.Option(..., "--to", metavar="DATE", help="End, exclusive.")
 EveryRecord = typer.Option(
@@ -76,6 +81,18 @@ Repeats = typer.Option(
     "--repeats",
     metavar="TABLE",
     help="With --deep: this table may contain several rows of one record.",
+)
+LakeNames = typer.Option(
+    [],
+    "--name",
+    metavar="NAME=URI",
+    help="A lake with another name than the last part of its URI; may be repeated.",
+)
+TokensFile = typer.Option(
+    None, "--tokens", metavar="FILE", help="The SHA-256 of each token, and its lakes."
+)
+TlsPair = typer.Option(
+    None, "--tls", metavar="CERT KEY", help="PEM files of a certificate and its key."
 )
 
 
@@ -199,6 +216,42 @@ def metrics(
 
 @app.command()
 @exit_on_error
+def catalog(
+    lakes: list[str] = LakeUris,
+    names: list[str] = LakeNames,
+    host: str = typer.Option(
+        "127.0.0.1", "--host", metavar="HOST", help="Address; others than loopback need --tokens."
+    ),
+    port: int = typer.Option(8181, "--port", metavar="PORT", min=0, max=65535, help="0: any."),
+    tokens: Path | None = TokensFile,
+    tls: tuple[Path, Path] | None = TlsPair,
+    no_client_config: bool = typer.Option(
+        False, "--no-client-config", help="Do not send clients the endpoint and region of S3."
+    ),
+    new_token: bool = typer.Option(
+        False, "--new-token", help="Print a token and its line for --tokens, and serve nothing."
+    ),
+    as_json: bool = AsJson,
+) -> None:
+    """Serve lakes as a read-only Iceberg REST catalog: each lake is a namespace."""
+    from tallystick.cli import catalog as serving
+
+    if new_token:
+        serving.print_new_token(lakes or (), names, as_json=as_json)
+        return
+    options = serving.CatalogOptions(
+        host=host,
+        port=port,
+        tokens=tokens,
+        tls=tls,
+        client_config=not no_client_config,
+        as_json=as_json,
+    )
+    serving.run(lakes or (), names, options)
+
+
+@app.command()
+@exit_on_error
 def log(
     lake: str | None = LakeUri,
     limit: int = typer.Option(
@@ -227,23 +280,75 @@ def log(
 @exit_on_error
 def tables(
     lake: str | None = LakeUri,
-    as_of: int | None = AsOf,
+    files: bool = typer.Option(
+        False, "--files", help="Show files by size, and all objects with the reason to keep them."
+    ),
+    reader_grace: str | None = typer.Option(
+        None, "--reader-grace", metavar="TIME", help="With --files: that of gc. Default: 24h."
+    ),
+    as_of: str | None = AsOf,
+    catalog: str | None = typer.Option(
+        None, "--catalog", metavar="URL", help="With --json: addresses in this `tally catalog`."
+    ),
     form: Form | None = FormOption,
     as_json: bool = AsJson,
 ) -> None:
     """Show metadata locations, columns, rows and files."""
     from tallystick.cli import json_output, rows, text
+    from tallystick.cli.as_of import parsed
+    from tallystick.cli.by_name import catalog_names
+    from tallystick.errors import InvalidRequest
     from tallystick.operations.status import read_tables
 
     form = forms.chosen(form, as_json=as_json)
+    if catalog is not None and form is not Form.JSON:
+        raise InvalidRequest("--catalog needs --json.", hint="add --json.")
+    if files or reader_grace is not None:
+        _table_files(lake, reader_grace, form, files=files, as_of=as_of, catalog=catalog)
+        return
+    when = parsed(as_of)
     with busy("reading the tables' metadata"):
-        answer = read_tables(_open(lake), as_of=as_of)
+        answer = read_tables(_open(lake), as_of=when)
+
+    def document() -> Any:
+        return json_output.tables(answer, catalog_names(answer, catalog))
+
     forms.write(
         form,
         table=lambda: text.tables(answer),
-        document=lambda: json_output.tables(answer),
+        document=document,
         columns=rows.TABLES,
-        rows=lambda: rows.tables(json_output.tables(answer)),
+        rows=lambda: rows.tables(document()),
+    )
+
+
+def _table_files(
+    lake: str | None,
+    reader_grace: str | None,
+    form: Form,
+    *,
+    files: bool,
+    as_of: str | None,
+    catalog: str | None,
+) -> None:
+    from tallystick.cli import table_files
+    from tallystick.cli.by_name import catalog_names
+    from tallystick.errors import InvalidRequest
+
+    if not files:
+        raise InvalidRequest("--reader-grace needs --files.", hint="add --files.")
+    if as_of is not None:
+        raise InvalidRequest(
+            f"--files shows what is kept now, and --as-of {as_of} an older version.",
+            hint="use only one of them.",
+        )
+    answer = table_files.found(_open(lake), reader_grace)
+    forms.write(
+        form,
+        table=lambda: table_files.as_text(answer),
+        document=lambda: table_files.as_json(answer, catalog_names(answer, catalog)),
+        columns=table_files.COLUMNS,
+        rows=lambda: table_files.as_rows(answer),
     )
 
 
@@ -255,13 +360,14 @@ def sql(
     ),
     lake: str | None = LakeUri,
     form: Form | None = FormOption,
-    as_of: int | None = AsOf,
+    as_of: str | None = AsOf,
     timeout: str = typer.Option(
         "5m", "--timeout", metavar="TIME", help="Time limit of the statement; or never."
     ),
     as_json: bool = AsJson,
 ) -> None:
     """Run one SELECT on a consistent snapshot of all tables."""
+    from tallystick.cli.as_of import parsed
     from tallystick.cli.gc import duration
     from tallystick.cli.sql import answer
     from tallystick.errors import InvalidRequest
@@ -272,7 +378,8 @@ def sql(
             f"--timeout: expected 1s or more, found {timeout!r}.", hint="use 1s or more, or never."
         )
     form = forms.chosen(form, as_json=as_json)
-    answer(_open(lake), statement, form=form, as_of=as_of, timeout=limit)
+    when = parsed(as_of)
+    answer(_open(lake), statement, form=form, as_of=when, timeout=limit)
 
 
 @app.command(name="dead-letters")
@@ -403,6 +510,45 @@ def gc(
         out_json(json_output.collection(found))
     else:
         out(collecting.text(found))
+
+
+CompactedTables = typer.Option([], "--table", metavar="NAME", help="Default: all tables.")
+
+
+@app.command()
+@exit_on_error
+def compact(
+    lake: str | None = LakeUri,
+    table: list[str] = CompactedTables,
+    older_than: str = typer.Option(
+        "24h", "--older-than", metavar="TIME", help="Intervals that ended longer ago."
+    ),
+    target_size: str = typer.Option(
+        "128MB", "--target-size", metavar="SIZE", help="Of a shared file, with KB, MB or GB."
+    ),
+    min_files: int = typer.Option(
+        5, "--min-files", metavar="COUNT", help="Small files that are worth a shared file."
+    ),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Only show what would be done."),
+    as_json: bool = AsJson,
+) -> None:
+    """Rewrite small files of committed intervals into files of a target size; no row changes."""
+    from tallystick.cli import compact as compacting
+    from tallystick.cli.gc import duration
+
+    opened = _open(lake, writes=not dry_run)
+    wanted = compacting.options(
+        opened,
+        tables=table,
+        older_than=duration(older_than, "--older-than"),
+        target=target_size,
+        min_files=min_files,
+    )
+    found = compacting.compacted(opened, wanted, dry_run=dry_run)
+    if as_json:
+        out_json(compacting.as_json(found))
+    else:
+        out(compacting.text(found))
 
 
 @app.command()

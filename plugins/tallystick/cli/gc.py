@@ -16,6 +16,9 @@ _DURATION = re.compile(r"([0-9]{1,5})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _NAMES: dict[Kind, str] = {
     "data file": "data files",
+    "shared file": "shared files",
+    "deletes": "position delete files",
+    "compaction": "compactions",
     "metadata": "table metadata",
     "page": "ledger pages",
     "plan": "plans",

@@ -12,6 +12,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from tallystick.cli.by_name import CatalogNames
 from tallystick.cli.publish import Publishing
 from tallystick.cli.run_link import run_url
 from tallystick.format import keys
@@ -24,7 +25,14 @@ from tallystick.operations.lag import Lag
 from tallystick.operations.preview import Preview
 from tallystick.operations.release import Released
 from tallystick.operations.retention_guard import SpanOutlook, lag_outlooks
-from tallystick.operations.status import CommitLog, IntervalStatus, LakeTables, Status, dead_share
+from tallystick.operations.status import (
+    CommitLog,
+    IntervalStatus,
+    LakeTables,
+    Status,
+    TableStatus,
+    dead_share,
+)
 from tallystick.operations.status.gaps import Gap
 from tallystick.operations.verify.proof import CHECKS, Proof
 from tallystick.store.probe import ProbeResult
@@ -90,6 +98,15 @@ def status(
                 "in_progress": one.in_progress,
             }
             for one in answer.pending
+        ],
+        "unregistered": [
+            {
+                "registration": one.registration,
+                "target": one.target,
+                "registered": one.registered,
+                "version": one.version,
+            }
+            for one in answer.unregistered
         ],
         "stale": [
             {**_interval(one.interval), "changed": _interval(one.changed)} for one in answer.stale
@@ -219,6 +236,7 @@ def log(answer: CommitLog) -> Form:
                 "committed_at": keys.instant(line.committed_at),
                 "library": line.library,
                 "intervals": [_committed(one) for one in line.intervals],
+                "compactions": list(line.compactions),
             }
             for line in answer.commits
         ],
@@ -241,24 +259,28 @@ def _committed(one: CommittedInterval) -> Form:
     }
 
 
-def tables(answer: LakeTables) -> Form:
+def tables(answer: LakeTables, names: CatalogNames) -> Form:
     """Return the JSON of `tally tables`."""
     return {
         **_lake(answer.uri, answer.pipeline, answer.version),
-        "tables": [
-            {
-                "name": table.name,
-                "metadata": table.metadata,
-                "rows": table.rows,
-                "files": table.files,
-                "bytes": table.size_bytes,
-                "partition_by": list(table.partition_by),
-                "columns": [
-                    {"id": c.id, "name": c.name, "type": c.text, "required": c.required}
-                    for c in table.columns
-                ],
-            }
-            for table in answer.tables
+        "tables": [table(one, names) for one in answer.tables],
+    }
+
+
+def table(one: TableStatus, names: CatalogNames) -> Form:
+    """Return the JSON of one table."""
+    return {
+        "name": one.name,
+        "identifier": names.identifier(one),
+        "rest": names.address(one),
+        "metadata": one.metadata,
+        "rows": one.rows,
+        "files": one.files,
+        "bytes": one.size_bytes,
+        "partition_by": list(one.partition_by),
+        "columns": [
+            {"id": c.id, "name": c.name, "type": c.text, "required": c.required}
+            for c in one.columns
         ],
     }
 
@@ -409,5 +431,9 @@ def published(answer: Publishing) -> Form:
                 "hint": one.error.hint,
             }
             for one in answer.failed
+        ],
+        "registered": [
+            {"registration": one.registration, "version": one.version, "tables": one.tables}
+            for one in answer.registered
         ],
     }

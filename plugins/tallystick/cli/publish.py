@@ -17,20 +17,23 @@ from tallystick.connections.settings import S
 from tallystick.errors import InvalidPipeline, InvalidRequest
 from tallystick.lake import Lake
 from tallystick.operations.publish import NotPublished, Published, publish
+from tallystick.operations.register import Registered, register
 from tallystick.outputs.opening import open_output
 from tallystick.outputs.port import Output
+from tallystick.outputs.registrations.opening import open_registrar
 from tallystick.pipeline import DeclaredOutput, Pipeline
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publishing:
-    """The result of a call: the intervals that it published, and those that it could not."""
+    """The result of a call: what it published and registered, and what it could not."""
 
     uri: str
     pipeline: str
     version: int
     published: tuple[Published, ...]
     failed: tuple[NotPublished, ...]
+    registered: tuple[Registered, ...] = ()
 
 
 def declared_in(file: Path, name: str) -> Pipeline:
@@ -62,23 +65,42 @@ def declared_in(file: Path, name: str) -> Pipeline:
 
 
 def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
-    """Publish all that is pending, of all outputs or those in `only`. Safe to repeat: `operations.publish.publish` is."""
+    """Publish and register all that is pending, of all outputs and registrations or those in `only`.
+
+    Safe to repeat: `operations.publish.publish` and `operations.register.register` are.
+    """
     from tallystick.tables.rows import StoredRows  # pyarrow is slow to import
 
     pipeline = declared_in(file, lake.load_existing().root.pipeline)
     declared = {output.name: output for output in pipeline.outputs}
-    if unknown := sorted(set(only) - declared.keys()):
+    catalogs = {one.name: one for one in pipeline.registrations}
+    if unknown := sorted(set(only) - declared.keys() - catalogs.keys()):
         raise InvalidRequest(
             f"pipeline {pipeline.name} declares no output {unknown[0]!r}.",
-            hint=f"use some of {', '.join(sorted(declared)) or 'none'}.",
+            hint=f"use some of {', '.join(sorted({*declared, *catalogs})) or 'none'}.",
         )
     done: list[Published] = []
+    registered: list[Registered] = []
     with busy("publishing"):
         failed = publish(
             lake,
-            {name: partial(_opened, declared[name], lake) for name in only or declared},
+            {
+                name: partial(_opened, one, lake)
+                for name, one in declared.items()
+                if name in (only or declared)
+            },
             rows_of=StoredRows,
             watch=done.append,
+        )
+        failed += register(
+            lake,
+            {
+                name: partial(open_registrar, one, settings=_settings_named)
+                for name, one in catalogs.items()
+                if name in (only or catalogs)
+            },
+            targets=pipeline.targets,
+            watch=registered.append,
         )
     return Publishing(
         uri=lake.store.uri,
@@ -86,6 +108,7 @@ def published(lake: Lake, file: Path, only: Sequence[str]) -> Publishing:
         version=lake.load_existing().root.version,
         published=tuple(done),
         failed=failed,
+        registered=tuple(registered),
     )
 
 
@@ -101,7 +124,7 @@ def _settings_named(kind: type[S], connection: str) -> S:
 def text(answer: Publishing) -> str:
     """Return the answer as text: what was published, by interval, and what was not."""
     parts = [paragraph(f"{answer.pipeline} at {answer.uri}, version {answer.version}")]
-    if not answer.published and not answer.failed:
+    if not answer.published and not answer.registered and not answer.failed:
         return "\n\n".join([*parts, "Nothing is pending."])
     if answer.published:
         lines = [f"{many(len(answer.published), 'interval')} published:"]
@@ -111,6 +134,12 @@ def text(answer: Publishing) -> str:
                 f"{span(done.interval)} to {done.output}: {many(done.rows, 'row')}, generation "
                 f"{done.generation}{resumed}"
             )
+            lines.append(paragraph(line, indent=INDENT))
+        parts.append("\n".join(lines))
+    if answer.registered:
+        lines = [f"{many(len(answer.registered), 'catalog')} registered:"]
+        for one in answer.registered:
+            line = f"version {one.version} in {one.registration}: {many(one.tables, 'table')}"
             lines.append(paragraph(line, indent=INDENT))
         parts.append("\n".join(lines))
     for failure in answer.failed:

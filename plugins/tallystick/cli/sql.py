@@ -19,7 +19,7 @@ from tallystick.errors import InvalidRequest, TallystickError, listed
 from tallystick.format.columns import TableColumn
 from tallystick.format.types import LIST, MAP, STRUCT, fixed_bytes
 from tallystick.lake import Lake
-from tallystick.operations.status import LakeTables, TableStatus, read_tables
+from tallystick.operations.status import AsOf, LakeTables, TableStatus, read_tables
 
 if TYPE_CHECKING:
     import duckdb
@@ -40,10 +40,10 @@ def answer(
     statement: str,
     *,
     form: Form,
-    as_of: int | None = None,
+    as_of: AsOf | None = None,
     timeout: timedelta | None = None,
 ) -> None:
-    """Run a SELECT on all tables of one root, that of version `as_of` if given, and write its rows in a form.
+    """Run a SELECT on all tables of one root, that of the last commit at `as_of` if given, and write its rows in a form.
 
     Raises InvalidRequest if the statement does more than read, if DuckDB refuses it, and if it needs more time than
     `timeout` (None: no limit) or more memory than DuckDB may use. Raises Corrupt, SettingsError or StoreUnavailable if

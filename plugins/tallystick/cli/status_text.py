@@ -54,6 +54,7 @@ def status(
     parts += _all_dead(answer)
     parts += _grants(answer)
     parts += _pending(answer)
+    parts += _unregistered(answer)
     parts += _stale(answer)
     parts += _cancelled(answer)
     parts += _lost(answer)
@@ -187,6 +188,23 @@ def _pending(answer: Status) -> list[str]:
         lines.append(f"{INDENT}and {len(answer.pending) - PENDING_SHOWN:,} more")
     lines.append(
         "The publish task of any run publishes them, or, with the file that declares the pipeline:"
+    )
+    lines.append(command(("tally", "publish", answer.uri, "--pipeline", "FILE")))
+    return ["\n".join(lines)]
+
+
+def _unregistered(answer: Status) -> list[str]:
+    if not answer.unregistered:
+        return []
+    lines = [
+        f"{painted('PENDING:', 'open')} version {answer.unregistered[0].version} to register in "
+        f"{many(len(answer.unregistered), 'catalog')}:"
+    ]
+    for one in answer.unregistered:
+        has = "no version yet" if one.registered is None else f"version {one.registered}"
+        lines.append(paragraph(f"{one.registration} ({one.target}): {has}", indent=INDENT))
+    lines.append(
+        "The publish task of any run registers it, or, with the file that declares the pipeline:"
     )
     lines.append(command(("tally", "publish", answer.uri, "--pipeline", "FILE")))
     return ["\n".join(lines)]

@@ -186,6 +186,9 @@ def _commit(line: CommitLine) -> str:
         replaces = f", replaces version {keys.record_version(one.replaces)}" if one.replaces else ""
         lines.append(f"{INDENT}{span(one.interval)}   generation {one.generation}{replaces}")
         lines.append(paragraph(f"{classes(one.totals)}   by {one.request}", indent=INDENT * 2))
+    if line.compactions:
+        tables = sorted({keys.compaction_parts(key)[0] for key in line.compactions})
+        lines.append(paragraph(f"compaction of {', '.join(tables)}", indent=INDENT))
     return "\n".join(lines)
 
 

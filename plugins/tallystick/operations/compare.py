@@ -16,6 +16,7 @@ from tallystick.format import keys
 from tallystick.format.columns import TableColumn
 from tallystick.format.interval import Interval
 from tallystick.format.page import Totals
+from tallystick.format.plan import Plan
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.root import RootTable
 from tallystick.lake import Lake, Snapshot
@@ -206,7 +207,7 @@ def _spelled(column: TableColumn) -> str:
 
 def _declaration(lake: Lake, first: Record, last: Record) -> tuple[ComparedOption, ...] | None:
     with suppress(Corrupt):
-        plans = [lake.plan(record.intervals[-1].plan) for record in (first, last)]
+        plans = [_last_plan(lake, record) for record in (first, last)]
         if None not in plans:
             old, new = (dict(_flat(plan.spec, "")) for plan in plans if plan is not None)
             return tuple(
@@ -215,6 +216,14 @@ def _declaration(lake: Lake, first: Record, last: Record) -> tuple[ComparedOptio
                 if (path in old, old.get(path)) != (path in new, new.get(path))
             )
     return None
+
+
+def _last_plan(lake: Lake, record: Record) -> Plan | None:
+    """Return the plan of the last interval that was committed at or before a record: compactions commit none."""
+    found: Record | None = record
+    while found is not None and not found.intervals:
+        found = None if found.parent is None else lake.record(found.parent)
+    return None if found is None else lake.plan(found.intervals[-1].plan)
 
 
 def _flat(value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -6,16 +6,16 @@ Only the files of the table `dead_letters` are read, one in memory at a time, an
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import Corrupt, InvalidRequest
-from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.format.page import Entry
 from tallystick.lake import Lake, Snapshot
+from tallystick.operations.row_places import FileRows, rows_by_interval
 from tallystick.operations.status.outline import StatusCache
 from tallystick.pipeline import DEAD_LETTER_COLUMNS, DEAD_LETTERS
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 Watch = Callable[[str, int, int], None]
 # Kinds come from decoders, and a column name is part of each. If there are more than this, the rest is counted together.
 KINDS_MAX = 500
+ROWS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +131,12 @@ def _from_snapshot(
     table = snapshot.root.tables.get(DEAD_LETTERS)
     kinds: dict[tuple[str, str | None], KindOfDeadLetter] = {}
     if table is not None and table.metadata is not None and with_dead:
-        files = _files(lake, table.metadata, {e.interval for e in with_dead})
-        for number, (interval, key) in enumerate(files):
+        files = _files(lake, table.metadata, with_dead)
+        read = _LastFile(lake)
+        for number, (interval, rows) in enumerate(files):
             if watch is not None:
                 watch("dead letters", number, len(files))
-            _count(lake, interval, key, wanted, kinds)
+            _count(interval, read.rows(rows), wanted, kinds)
         if watch is not None:
             watch("dead letters", len(files), len(files))
     totals = [e.committed.totals for e in entries if e.committed]
@@ -150,28 +152,25 @@ def _from_snapshot(
     )
 
 
-def _files(lake: Lake, metadata: str, wanted: set[Interval]) -> list[tuple[Interval, str]]:
-    """Return the live files of these intervals with their interval, by time."""
+def _files(lake: Lake, metadata: str, wanted: Sequence[Entry]) -> list[tuple[Interval, FileRows]]:
+    """Return where the dead letters of these entries are, with their interval, by time."""
     # Imported here, because the import of PyIceberg takes a third of a second.
     from tallystick.tables.reading import live_files
 
-    found: list[tuple[Interval, str]] = []
-    for file in live_files(lake.store, metadata):
-        start, end = keys.part_interval(keys.data_file_parts(file.key)[1])
-        interval = Interval(start=start, end=end)
-        if interval in wanted:
-            found.append((interval, file.key))
-    return sorted(found)
+    live = {
+        f.key: FileRows(key=f.key, etag="", first=0, rows=f.rows)
+        for f in live_files(lake.store, metadata)
+    }
+    return rows_by_interval(lake, DEAD_LETTERS, live, wanted)
 
 
 def _count(
-    lake: Lake,
     interval: Interval,
-    key: str,
+    letters: pa.Table,
     wanted: WantedLetters,
     kinds: dict[tuple[str, str | None], KindOfDeadLetter],
 ) -> None:
-    for batch in _batches(lake, key):
+    for batch in letters.to_batches(max_chunksize=ROWS_AT_ONCE):
         for row in batch.to_pylist():
             if wanted.kind not in (None, row["kind"]) or wanted.field not in (None, row["field"]):
                 continue
@@ -199,7 +198,21 @@ def _letter(interval: Interval, row: Mapping[str, Any]) -> DeadLetter:
     )
 
 
-def _batches(lake: Lake, key: str) -> Iterator[pa.RecordBatch]:
+class _LastFile:
+    """The last dead-letter file that was read: the rows of several intervals may be in one shared file."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake = lake
+        self._held: tuple[str, pa.Table] | None = None
+
+    def rows(self, wanted: FileRows) -> pa.Table:
+        """Return some rows of a file."""
+        if self._held is None or self._held[0] != wanted.key:
+            self._held = (wanted.key, _read_letters(self._lake, wanted.key))
+        return self._held[1].slice(wanted.first, wanted.rows)
+
+
+def _read_letters(lake: Lake, key: str) -> pa.Table:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -217,7 +230,7 @@ def _batches(lake: Lake, key: str) -> Iterator[pa.RecordBatch]:
                 f"{lake.where(key)}: expected the columns of dead letters, found none named {missing[0]!r}.",
                 hint="replace that interval: its dead letters were written by an older version.",
             )
-        yield from file.iter_batches(columns=columns)
+        return file.read(columns=columns)
     except (pa.ArrowException, OSError) as error:
         raise Corrupt(
             f"{lake.where(key)} cannot be read as Parquet: {str(error).splitlines()[0]}.",

@@ -24,6 +24,7 @@ from tallystick.format.report import FileReport, Report, account_totals
 from tallystick.format.root import Root
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.kafka_log import KafkaLog
+from tallystick.operations.row_places import FileRows, rows_of_commit, rows_of_report
 from tallystick.operations.run_request import AHEAD_MAX, EPOCH
 from tallystick.pipeline import Lookback
 from tallystick.protocol import boundaries, planning
@@ -36,12 +37,12 @@ READS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsableInterval:
-    """An earlier interval with usable rows: committed, or staged by the same run. `files` are by table."""
+    """An earlier interval with usable rows: committed, or staged by the same run. `files` has their places by table."""
 
     interval: Interval
     fingerprint: str
     records: int
-    files: Mapping[str, tuple[FileReport, ...]]
+    files: Mapping[str, tuple[FileRows, ...]]
 
     @property
     def seen(self) -> UsedInterval:
@@ -165,7 +166,8 @@ def _part(
     if granted is not None and granted.plan in own:
         staged, report = own[granted.plan]
         records = account_totals(report.accounts)["records"]
-        return _of_report(entry.interval, staged.fingerprint, records, report)
+        places = {name: rows_of_report(_files(report, name)) for name in lookback.tables}
+        return _usable(entry.interval, staged.fingerprint, records, places)
     if committed is None:
         return None
     chain = lake.earlier_commits(entry)
@@ -185,7 +187,14 @@ def _part(
             records=records,
             lacks=lacks,
         )
-    return _of_report(entry.interval, committed.fingerprint, records, found)
+    places = {
+        name: rows_of_commit(lake, entry, name, _files(found, name)) for name in lookback.tables
+    }
+    return _usable(entry.interval, committed.fingerprint, records, places)
+
+
+def _files(report: Report | None, table: str) -> list[FileReport]:
+    return [f for f in report.files if f.table == table] if report is not None else []
 
 
 def _lacks(then: Plan | None, plan: Plan, lookback: Lookback) -> str | None:
@@ -205,12 +214,13 @@ def _lacks(then: Plan | None, plan: Plan, lookback: Lookback) -> str | None:
     return None
 
 
-def _of_report(
-    interval: Interval, fingerprint: str, records: int, report: Report | None
+def _usable(
+    interval: Interval,
+    fingerprint: str,
+    records: int,
+    places: Mapping[str, tuple[FileRows, ...]],
 ) -> UsableInterval:
-    files: dict[str, tuple[FileReport, ...]] = {}
-    for file in report.files if report is not None else ():
-        files[file.table] = (*files.get(file.table, ()), file)
+    files = {table: rows for table, rows in places.items() if rows}
     return UsableInterval(interval=interval, fingerprint=fingerprint, records=records, files=files)
 
 

@@ -106,6 +106,12 @@ _OF_LAKES = (
         "tallystick.pending.intervals", "{interval}", "output", "the intervals that an output lacks"
     ),
     _gauge(
+        "tallystick.pending.registrations",
+        "{registration}",
+        "registration",
+        "1 if a registration lacks the last commit, 0 if not",
+    ),
+    _gauge(
         "tallystick.lag.known",
         "{lake}",
         "",
@@ -265,6 +271,9 @@ def _add_ledger(found: _Measured, status: Status, now: datetime) -> None:
     for output in sorted({*status.outputs, *(one.output for one in status.pending)}):
         count = sum(one.output == output for one in status.pending)
         found.add("tallystick.pending.intervals", count, output=output)
+    unregistered = {one.registration for one in status.unregistered}
+    for name in sorted(status.registrations):
+        found.add("tallystick.pending.registrations", int(name in unregistered), registration=name)
 
 
 def _add_lag(found: _Measured, lag: Lag, name: str, topic: TopicLag) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from tallystick.errors import InvalidRequest
 from tallystick.format import keys
 from tallystick.format.claim import Claim
+from tallystick.format.compaction import Compaction
 from tallystick.format.page import Page
 from tallystick.format.plan import Plan
 from tallystick.format.record import Record
@@ -21,6 +22,7 @@ _PARSERS: Mapping[str, Callable[..., Any]] = {
     keys.CLAIMS_PREFIX: Claim.decode,
     keys.ATTEMPTS_PREFIX: Report.decode,
     keys.COMMITS_PREFIX: Record.decode,
+    keys.COMPACTIONS_PREFIX: Compaction.decode,
     keys.LEDGER_PREFIX: Page.decode,
     keys.ROOT: Root.decode,
 }

@@ -16,17 +16,32 @@ if TYPE_CHECKING:
     from tallystick.outputs.files import FileOutput as FileOutput
     from tallystick.outputs.kafka import KafkaOutput as KafkaOutput
     from tallystick.outputs.postgres import PostgresOutput as PostgresOutput
+    from tallystick.outputs.registrations import GlueRegistration as GlueRegistration
+    from tallystick.outputs.registrations import RestRegistration as RestRegistration
+    from tallystick.outputs.registrations import SqlRegistration as SqlRegistration
 
-__all__ = ["EmailOutput", "FileOutput", "HttpOutput", "KafkaOutput", "PostgresOutput"]
+__all__ = [
+    "EmailOutput",
+    "FileOutput",
+    "GlueRegistration",
+    "HttpOutput",
+    "KafkaOutput",
+    "PostgresOutput",
+    "RestRegistration",
+    "SqlRegistration",
+]
 
 __getattr__ = lazy(
     __name__,
     {
         "EmailOutput": "tallystick.outputs.calls",
         "FileOutput": "tallystick.outputs.files",
+        "GlueRegistration": "tallystick.outputs.registrations",
         "HttpOutput": "tallystick.outputs.calls",
         "KafkaOutput": "tallystick.outputs.kafka",
         "PostgresOutput": "tallystick.outputs.postgres",
+        "RestRegistration": "tallystick.outputs.registrations",
+        "SqlRegistration": "tallystick.outputs.registrations",
     },
 )
 

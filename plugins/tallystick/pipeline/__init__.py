@@ -18,6 +18,7 @@ from tallystick.pipeline.formats import Csv, Format, Json, Raw, Text
 from tallystick.pipeline.lookback import Lookback
 from tallystick.pipeline.many_topics import Topics
 from tallystick.pipeline.outputs import DeclaredOutput, PlannedOutput, Replaced
+from tallystick.pipeline.registrations import DeclaredRegistration
 from tallystick.pipeline.schema_formats import Avro, Protobuf
 from tallystick.pipeline.spec import outputs_in_spec, pipeline_from_spec
 from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
@@ -34,6 +35,7 @@ __all__ = [
     "Csv",
     "Debezium",
     "DeclaredOutput",
+    "DeclaredRegistration",
     "Format",
     "Json",
     "Lookback",

@@ -25,6 +25,7 @@ from tallystick.pipeline.outputs import (
     planned,
 )
 from tallystick.pipeline.planned import PipelineSpec, TopicSpec
+from tallystick.pipeline.registrations import DeclaredRegistration, check_registrations
 from tallystick.pipeline.tables import DEAD_LETTERS, Table, partition_rule
 from tallystick.pipeline.topics import DeclaredFormat, Topic, rows_form
 
@@ -48,7 +49,8 @@ class Pipeline:
     (docs/how-to/look-back.md). `max_dead_letters`: a run fails if an interval has more, a count (100) or a share of its
     records (0.05); by default it fails if all of at least 10 records are dead letters (docs/how-to/dead-letters.md).
     `renamed_from` is the name that the pipeline had until now: its lake gets the new name with the next plan
-    (docs/how-to/rename-a-pipeline.md).
+    (docs/how-to/rename-a-pipeline.md). `registrations`: catalogs in which the tables are registered after each commit
+    (docs/how-to/register-tables.md).
     `rows_sha256`: only of a planned pipeline that was open, the digest of the declaration.
     """
 
@@ -66,6 +68,7 @@ class Pipeline:
     max_dead_letters: int | float | None = None
     renamed_from: str | None = None
     rows_sha256: str | None = None
+    registrations: Sequence[DeclaredRegistration] = ()
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "pipeline")
@@ -123,6 +126,9 @@ class Pipeline:
         set_(self, "outputs", several(self.outputs, f"pipeline {self.name}: outputs"))
         check_outputs(self.planned_outputs, self.written_columns().keys())
         check_targets(self.outputs)
+        registrations = several(self.registrations, f"pipeline {self.name}: registrations")
+        set_(self, "registrations", registrations)
+        check_registrations(registrations, [o.name for o in self.outputs])
         self._check_tables()
         for topic in self.inputs:
             if not topic.follows:
@@ -188,6 +194,11 @@ class Pipeline:
         return bool(self.patterns) or any(
             (*(t.follows for t in self.inputs), *(t.follows for t in self.tables))
         )
+
+    @property
+    def targets(self) -> dict[str, str]:
+        """The target of each registration by name."""
+        return {one.name: one.target for one in self.registrations}
 
     @property
     def planned_outputs(self) -> tuple[PlannedOutput, ...]:

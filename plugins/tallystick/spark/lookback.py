@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import reduce
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -28,9 +29,10 @@ from tallystick.errors import Corrupt
 from tallystick.format.interval import Interval
 from tallystick.format.lookback import LookbackUsed
 from tallystick.format.plan import Plan
-from tallystick.format.report import FileReport, Report
+from tallystick.format.report import Report
 from tallystick.lake import Lake
 from tallystick.operations.lookback import LookbackInput, UncommittedRange, read_lookback
+from tallystick.operations.row_places import FileRows
 from tallystick.pipeline import Lookback, Table
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import land
@@ -158,6 +160,18 @@ def _through_job(
     }
 
 
+def _selected(file: pq.ParquetFile, wanted: Sequence[FileRows]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file, cut to the wanted positions."""
+    first = 0
+    for batch in file.iter_batches():
+        end = first + len(batch)
+        for rows in wanted:
+            low, high = max(first, rows.first), min(end, rows.first + rows.rows)
+            if low < high:
+                yield batch.slice(low - first, high - low)
+        first = end
+
+
 def _ids(plan: Plan, table: str) -> dict[str, int]:
     planned = plan.table(table)
     return {c.name: c.id for c in planned.columns} if planned is not None else {}
@@ -167,10 +181,10 @@ def stored_frame(
     session: SparkSession,
     root: str,
     table: Table,
-    files: Sequence[FileReport],
+    files: Sequence[FileRows],
     ids: Mapping[str, int],
 ) -> DataFrame:
-    """Return the rows of data files of a table. Columns are matched by id; if a file lacks a column, it is null.
+    """Return rows of data files of a table. Columns are matched by id; if a file lacks a column, it is null.
 
     `ids`: the ids of the table's columns, by their names now. A file may have them under an older name, or in a narrower
     type, which is cast.
@@ -180,22 +194,26 @@ def stored_frame(
     if not files:
         return session.createDataFrame([], spark_schema)
     tasks = min(len(files), TASKS_MAX)
-    shares = [[(f.key, f.etag) for f in files[i::tasks]] for i in range(tasks)]
+    # Rows of one shared file stay together, so that a task reads it once.
+    ordered = sorted(files, key=lambda f: (f.key, f.first))
+    size = -(-len(ordered) // tasks)
+    shares = [ordered[i * size : (i + 1) * size] for i in range(tasks)]
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 store = open_store(root)
-                for key, etag in shares[index]:
-                    yield from _rows(store, key, etag, schema, ids)
+                for key, some in groupby(shares[index], key=lambda f: f.key):
+                    yield from _rows(store, key, list(some), schema, ids)
 
     return session.range(0, tasks, 1, tasks).mapInArrow(read, spark_schema)
 
 
 def _rows(
-    store: Store, key: str, etag: str, schema: pa.Schema, ids: Mapping[str, int]
+    store: Store, key: str, wanted: Sequence[FileRows], schema: pa.Schema, ids: Mapping[str, int]
 ) -> Iterator[pa.RecordBatch]:
-    stored = store.get(key)
+    """Yield the wanted rows of one file, which are in the order of their positions."""
+    stored, etag = store.get(key), wanted[0].etag
     if stored is None or stored.etag != etag:
         found = "no object" if stored is None else f"ETag {stored.etag}"
         raise Corrupt(
@@ -203,7 +221,7 @@ def _rows(
             hint="clear the stage task: it reads what is committed now. If the error comes back, restore the file "
             "from a bucket version.",
         )
-    for batch in pq.ParquetFile(pa.BufferReader(stored.body)).iter_batches():
+    for batch in _selected(pq.ParquetFile(pa.BufferReader(stored.body)), wanted):
         places = {int((f.metadata or {})[FIELD_ID]): n for n, f in enumerate(batch.schema)}
         yield pa.RecordBatch.from_arrays(
             [

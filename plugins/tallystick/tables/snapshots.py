@@ -5,24 +5,30 @@ The only module that uses PyIceberg's snapshot producers. Their names are privat
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from uuid import UUID
 
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
+    DataFileContent,
+    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
     read_manifest_list,
 )
 from pyiceberg.table import Transaction
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update.snapshot import ExpireSnapshots, _MergeAppendFiles
+from pyiceberg.typedef import EMPTY_DICT
 from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tallystick.errors import Corrupt, TallystickError
 from tallystick.format.canonical import corrupt
+from tallystick.protocol.compacting import Positions
+from tallystick.tables.deletes import DeletesManifestWriter, target_of, write_deletes
 
 SNAPSHOTS_KEPT = 50
 MANIFESTS_MERGED_FROM = 50
@@ -46,13 +52,14 @@ def manifests(io: FileIO, snapshot: Snapshot | None) -> list[ManifestFile]:
         raise corrupt(
             snapshot.manifest_list, f"expected a manifest list ({type(error).__name__}: {error})"
         ) from error
-    wanted = snapshot.summary["total-data-files"] if snapshot.summary else None
-    files = sum(_live_count(manifest) for manifest in found)
-    if wanted != str(files):
-        raise corrupt(
-            snapshot.manifest_list,
-            f"expected {wanted} data files as in its snapshot, found {files}",
-        )
+    for kind, content in (("data", ManifestContent.DATA), ("delete", ManifestContent.DELETES)):
+        wanted = snapshot.summary[f"total-{kind}-files"] if snapshot.summary else None
+        files = sum(_live_count(m) for m in found if m.content == content)
+        if wanted != str(files):
+            raise corrupt(
+                snapshot.manifest_list,
+                f"expected {wanted} {kind} files as in its snapshot, found {files}",
+            )
     return found
 
 
@@ -86,7 +93,9 @@ def holds_files(manifest: ManifestFile) -> bool:
 class FileChange(_MergeAppendFiles):
     """A snapshot producer that adds and drops data files in one snapshot, so that no reader sees half of a replacement.
 
-    PyIceberg's own overwrite does not merge manifests and reads each of them twice; its append drops nothing.
+    `delete`: the deleted positions of data files by location, in place of those that the file had before. A data file
+    that is dropped loses its delete file. PyIceberg's own overwrite does not merge manifests and reads each of them
+    twice; its append drops nothing; neither can write delete files.
     """
 
     def __init__(
@@ -97,9 +106,13 @@ class FileChange(_MergeAppendFiles):
         drop: Collection[str],
         uuids: tuple[UUID, UUID],
         properties: Mapping[str, str],
+        delete: Mapping[str, Positions] = MappingProxyType({}),
+        new_deletes: Callable[[], str] | None = None,
     ) -> None:
+        # Readers of appends only must not take moved rows for new ones.
+        removes = bool(drop or delete)
         operation = (
-            Operation.APPEND if not drop else Operation.OVERWRITE if add else Operation.DELETE
+            Operation.APPEND if not removes else Operation.OVERWRITE if add else Operation.DELETE
         )
         super().__init__(
             operation=operation,
@@ -111,6 +124,11 @@ class FileChange(_MergeAppendFiles):
         # The id is an argument and not PyIceberg's random number; 63 bits of a fresh uuid are equally unique.
         self._snapshot_id = uuids[1].int & (2**63 - 1)
         self._drop = frozenset(drop)
+        self._delete = delete
+        self._new_deletes = new_deletes
+        self._added_deletes: list[DataFile] = []
+        self._removed_deletes: list[ManifestEntry] = []
+        self._kept_deletes: list[ManifestEntry] = []
         self._kept: list[tuple[ManifestFile, list[ManifestEntry] | None]] = []
         for file in add:
             self.append_data_file(file)
@@ -125,20 +143,117 @@ class FileChange(_MergeAppendFiles):
         """
         head = self._transaction.table_metadata.snapshot_by_name(self._target_branch)
         live = [m for m in manifests(self._io, head) if holds_files(m)]
-        if not self._drop:
+        if not (self._drop or self._delete):
             self._kept = [(manifest, None) for manifest in live]
             return []
         found = ExecutorFactory.get_or_create().map(lambda m: entries(self._io, m), live)
         dropped: list[ManifestEntry] = []
+        targets = {file.file_path: file for file in self._added_data_files}
         for manifest, inside in zip(live, found, strict=True):
-            here = [e for e in inside if e.data_file.file_path in self._drop]
-            stay = [e for e in inside if e.data_file.file_path not in self._drop]
-            dropped += here
+            gone: list[ManifestEntry] = []
+            stay: list[ManifestEntry] = []
+            for entry in inside:
+                (gone if self._is_gone(entry) else stay).append(entry)
+            if manifest.content == ManifestContent.DATA:
+                targets |= {e.data_file.file_path: e.data_file for e in inside}
+                dropped += gone
+            else:
+                # PyIceberg does not merge manifests of delete files: all of them are written into one here.
+                self._removed_deletes += gone
+                self._kept_deletes += stay
+                continue
             if stay:
-                self._kept.append((manifest, stay if here else None))
+                self._kept.append((manifest, stay if gone else None))
         self._check_dropped(dropped)
-        self._deleted_data_files = {e.data_file for e in dropped}
+        self._write_deletes(targets)
+        removed = [e.data_file for e in self._removed_deletes]
+        self._deleted_data_files = {*(e.data_file for e in dropped), *removed}
         return [_with_status(e, ManifestEntryStatus.DELETED, self._snapshot_id) for e in dropped]
+
+    def _is_gone(self, entry: ManifestEntry) -> bool:
+        """Return True for a dropped data file, and for a delete file whose data file is dropped or has other deletes."""
+        if entry.data_file.content == DataFileContent.DATA:
+            return entry.data_file.file_path in self._drop
+        target = target_of(entry)
+        return target in self._drop or target in self._delete
+
+    def _write_deletes(self, targets: Mapping[str, DataFile]) -> None:
+        """Write one delete file per changed data file.
+
+        Safe to repeat: names are new, and only a root makes the files visible.
+        """
+        for location, positions in self._delete.items():
+            file = targets.get(location)
+            if file is None or self._new_deletes is None:
+                raise Corrupt(
+                    f"{location}: expected the file in the table, because rows of it are deleted, found none.",
+                    hint="run `tally verify`: the ledger and this table disagree. Nothing was changed.",
+                )
+            if positions:
+                written = write_deletes(
+                    self._io,
+                    self._new_deletes(),
+                    target=location,
+                    positions=positions,
+                    spec_id=file.spec_id,
+                    partition=file.partition,
+                )
+                self._added_deletes.append(written)
+
+    def _manifests(self) -> list[ManifestFile]:
+        """Return the manifests of data files, merged, and those of delete files."""
+        return [*super()._manifests(), *self._delete_manifests()]
+
+    def _delete_manifests(self) -> list[ManifestFile]:
+        changed = [
+            *(
+                _with_status(e, ManifestEntryStatus.DELETED, self._snapshot_id)
+                for e in self._removed_deletes
+            ),
+            *(
+                _with_status(e, ManifestEntryStatus.EXISTING, e.snapshot_id)
+                for e in self._kept_deletes
+            ),
+        ]
+        added = [
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED,
+                snapshot_id=self._snapshot_id,
+                sequence_number=None,
+                file_sequence_number=None,
+                data_file=file,
+            )
+            for file in self._added_deletes
+        ]
+        written: list[ManifestFile] = []
+        for spec_id in sorted({e.data_file.spec_id for e in (*changed, *added)}):
+            with self._deletes_writer(spec_id) as writer:
+                for entry in changed:
+                    if entry.data_file.spec_id == spec_id:
+                        writer.add_entry(entry)
+                for entry in added:
+                    if entry.data_file.spec_id == spec_id:
+                        writer.add(entry)
+            written.append(writer.to_manifest_file())
+        return written
+
+    def _deletes_writer(self, spec_id: int) -> DeletesManifestWriter:
+        return DeletesManifestWriter(
+            self.spec(spec_id),
+            self.schema(),
+            self.new_manifest_output(),
+            self._snapshot_id,
+            self._compression,
+        )
+
+    def _summary(self, snapshot_properties: dict[str, str] = EMPTY_DICT) -> Summary:
+        """Return the summary with the delete files counted, too."""
+        data = self._added_data_files
+        self._added_data_files = [*data, *self._added_deletes]
+        try:
+            return super()._summary(snapshot_properties)
+        finally:
+            self._added_data_files = data
 
     def _check_dropped(self, dropped: Sequence[ManifestEntry]) -> None:
         paths = [e.data_file.file_path for e in dropped]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from uuid import UUID
 
 from pyiceberg.catalog.noop import NoopCatalog
@@ -35,6 +36,7 @@ from tallystick.format import keys
 from tallystick.format.canonical import corrupt
 from tallystick.format.columns import with_parts
 from tallystick.format.report import FileReport
+from tallystick.protocol.compacting import Positions
 from tallystick.runtime import Runtime
 from tallystick.store import Store
 from tallystick.tables.data_files import check_files, data_file
@@ -78,12 +80,14 @@ class IcebergTables:
         drop: Collection[str],
         properties: Mapping[str, str],
         now: datetime,
+        delete: Mapping[str, Positions] = MappingProxyType({}),
     ) -> str:
         """Write the metadata that follows `state` with these files added and dropped in one snapshot; return its key.
 
-        If the table has metadata and there is nothing to add, drop or evolve, return the current key. `drop` contains
-        keys of live data files. `properties` go into the snapshot's summary. The snapshot's time is `now` (aware), or
-        one millisecond after the table's last change if that is later, which happens when clocks disagree.
+        If the table has metadata and there is nothing to add, drop, delete or evolve, return the current key. `drop`
+        contains keys of live data files. `delete` contains the deleted positions of live or added files by key, in place
+        of those that the file had before. `properties` go into the snapshot's summary. The snapshot's time is `now`
+        (aware), or one millisecond after the table's last change if that is later, which happens when clocks disagree.
 
         Raises Corrupt if the metadata is unreadable or a file to drop is not live, IdentityChanged if the metadata has
         another uuid, location or format, SchemaChanged (I11), InvalidPipeline (partition rules), ReportRejected if a file
@@ -101,7 +105,7 @@ class IcebergTables:
         at_ms = now_ms if before is None else max(now_ms, before.last_updated_ms + 1)
         base = self._created(state, at_ms) if before is None else before
         changes = () if before is None else _evolution(before, state)
-        if state.metadata is not None and not (add or drop or changes):
+        if state.metadata is not None and not (add or drop or delete or changes):
             return state.metadata
         catalog = StagingCatalog(self._io, key=self._next_key(state), at_ms=at_ms)
         location = "" if state.metadata is None else self._io.location(state.metadata)
@@ -109,9 +113,9 @@ class IcebergTables:
         transaction = table.transaction()
         if changes:
             Evolution(transaction, changes).commit()
-        if add or drop:
-            self._change_files(transaction, add, drop, properties)
-        if changes or add or drop:
+        if add or drop or delete:
+            self._change_files(transaction, state.name, add, drop, delete, properties)
+        if changes or add or drop or delete:
             transaction.commit_transaction()
         else:  # a new and empty table, for which PyIceberg would write nothing
             catalog.commit_table(table, (), ())
@@ -120,8 +124,10 @@ class IcebergTables:
     def _change_files(
         self,
         transaction: Transaction,
+        table: str,
         add: Sequence[FileReport],
         drop: Collection[str],
+        delete: Mapping[str, Positions],
         properties: Mapping[str, str],
     ) -> None:
         metadata = transaction.table_metadata
@@ -135,6 +141,8 @@ class IcebergTables:
             drop={self._io.location(key) for key in drop},
             uuids=(UUID(hex=self._new_uuid()), UUID(hex=self._new_uuid())),
             properties=properties,
+            delete={self._io.location(key): positions for key, positions in delete.items()},
+            new_deletes=lambda: self._io.location(keys.deletes(table, self._new_uuid())),
         ).commit()
         expire(transaction)
 

@@ -6,6 +6,20 @@ from dataclasses import dataclass
 
 from tallystick.format import keys
 from tallystick.format.columns import FormerName, TableColumn, check_columns
+from tallystick.format.root import RootTable
+
+
+def table_state(name: str, table: RootTable) -> TableState:
+    """Return the state of a table of a root."""
+    return TableState(
+        name=name,
+        uuid=table.uuid,
+        metadata=table.metadata,
+        columns=table.columns,
+        partition_by=table.partition_by,
+        dropped=table.dropped,
+        former_names=table.former_names,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

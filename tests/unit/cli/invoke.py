@@ -15,6 +15,7 @@ READ_COMMANDS = (
     ["status"],
     ["log"],
     ["tables"],
+    ["tables", "--files"],
     ["dead-letters"],
     ["verify"],
     ["verify", "--deep"],

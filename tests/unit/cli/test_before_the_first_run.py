@@ -19,6 +19,7 @@ COMMANDS = {
     "log": ("log", LAKE),
     "tables": ("tables", LAKE),
     "tables --as-of": ("tables", LAKE, "--as-of", "1"),
+    "tables --files": ("tables", LAKE, "--files"),
     "sql": ("sql", "select 1", LAKE),
     "plan": ("plan", LAKE, *DAY),
     "release": ("release", LAKE, *DAY),

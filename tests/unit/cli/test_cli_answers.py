@@ -252,7 +252,17 @@ def test_status_as_json(lake: SmallLake) -> None:
     assert set(answer) == {
         *("lake", "pipeline", "version", "record", "topics", "from", "to", "every_s", "totals"),
         *("ok", "problems", "committed_at", "lag", "dead_share", "generations"),
-        *("intervals", "pending", "stale", "gaps", "grants", "cancelled", "lost", "fewer"),
+        *(
+            "intervals",
+            "pending",
+            "unregistered",
+            "stale",
+            "gaps",
+            "grants",
+            "cancelled",
+            "lost",
+            "fewer",
+        ),
         "retention",
     }
     assert answer["intervals"][1] == {

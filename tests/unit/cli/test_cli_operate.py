@@ -173,6 +173,38 @@ def test_a_version_without_tables_is_refused(lake: SmallLake, version: str, mess
     assert message in " ".join(result.stderr.split())
 
 
+def test_tables_as_of_an_instant_are_those_of_the_last_commit_at_or_before_it(
+    lake: SmallLake,
+) -> None:
+    """All commits of this lake are of 2024-05-01T00:00Z."""
+    (newest, *_) = tally_json("log", LAKE)["commits"]
+    for instant in (newest["committed_at"], "2024-05-01", "2024-04-30T17:00-07:00", "2024-05-02"):
+        found = tally_json("tables", LAKE, "--as-of", instant)
+        assert found == tally_json("tables", LAKE, "--as-of", str(newest["version"]))
+
+
+@pytest.mark.parametrize(
+    ("when", "message"),
+    [
+        ("2024-04-30T23:59:59Z", "was committed to memory://cli-lake by 2024-04-30T23:59:59+00:00"),
+        ("yesterday", "--as-of: expected a version or an instant, found 'yesterday'"),
+        ("v412", "expected a version or an instant, found 'v412'"),
+        ("-1", "expected a version or an instant, found '-1'"),
+        ("0", "has no version 0; it is at version 11"),
+        ("9" * 5000, "expected a version or an instant, found"),
+        ("2024-02-30", "expected a version or an instant, found '2024-02-30'"),
+    ],
+)
+@pytest.mark.parametrize("command", [["tables"], ["sql", "select 1"]], ids=["tables", "sql"])
+def test_a_time_at_which_nothing_can_be_read_is_refused(
+    lake: SmallLake, command: list[str], when: str, message: str
+) -> None:
+    result = tally(*command, LAKE, f"--as-of={when}")
+    assert (result.exit_code, result.stdout) == (77, "")
+    assert message in " ".join(result.stderr.split())
+    assert "\nNext: " in result.stderr
+
+
 def test_a_grant_of_a_replacement_is_released_too(lake: SmallLake) -> None:
     lake.job = b"version 3"
     lake.plan(days(2, 3), clear=2)

@@ -19,7 +19,7 @@ from tallystick_devstack.process import wait_until
 PROGRAM = """
 import sys
 from types import SimpleNamespace
-from tallystick.cli import app, json_output, status_text, text
+from tallystick.cli import app, by_name, json_output, status_text, table_files, text
 from tallystick.operations import preview, status, verify
 
 def slow(*_, watch=None, **__):
@@ -29,6 +29,9 @@ def slow(*_, watch=None, **__):
     return SimpleNamespace(proven=True, checks=(), tables=(), read_to={})
 
 status.read_status = status.read_log = status.read_tables = verify.verify = preview.preview = slow
+table_files.read_files = slow
+table_files.as_text, table_files.as_json = lambda _: "", lambda *_: {}
+by_name.catalog_names = lambda *_: None
 status_text.status = lambda *_, **__: ""
 status.problems = lambda *_, **__: {}
 for module in (json_output, text):
@@ -96,6 +99,7 @@ def started() -> Iterator[list[Watched]]:
         (["log", LAKE], "requests to the store"),
         (["log", LAKE], "reading the commits"),
         (["tables", LAKE], "reading the tables' metadata"),
+        (["tables", LAKE, "--files"], "objects"),
         (["verify", LAKE], "objects"),
         (["plan", LAKE, *DAY], "reading the ledger"),
         (["sql", "select 1", LAKE], "reading the tables' metadata"),
@@ -115,6 +119,7 @@ def test_on_a_terminal_a_slow_command_shows_what_it_does(
     "argv",
     [
         *([command, LAKE] for command in ("status", "log", "tables", "verify")),
+        ["tables", LAKE, "--files"],
         ["plan", LAKE, *DAY],
         ["sql", "select 1", LAKE],
     ],

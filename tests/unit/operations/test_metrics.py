@@ -22,7 +22,7 @@ from tallystick.operations.metrics import (
     readable,
 )
 from tallystick.operations.status import Status, problems, read_status
-from tallystick.operations.status.read import StaleStatus
+from tallystick.operations.status.read import PendingRegistration, StaleStatus
 from tallystick.store.memory import MemoryStore
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "metrics.md"
@@ -127,6 +127,15 @@ def test_an_output_that_is_not_declared_any_more_is_measured_while_it_lacks_some
     assert values(found, "tallystick.pending.intervals", "output") == {("warehouse",): 2}
 
 
+def test_a_registration_is_measured_whether_it_is_pending_or_not(status: Status) -> None:
+    lacks = PendingRegistration(registration="a", target="x", registered=None, version=7)
+    changed = replace(status, registrations={"a": "x", "b": "y"}, unregistered=(lacks,))
+    found = values(
+        measurements(changed, None, now=NOW), "tallystick.pending.registrations", "registration"
+    )
+    assert found == {("a",): 1, ("b",): 0}
+
+
 def test_each_gauge_of_the_lag(status: Status) -> None:
     lag = lag_of(
         (TOPIC, topic(partition(5, gone=2, next_at=NOW - HOUR), partition(0), kept=None)),
@@ -174,7 +183,8 @@ def test_measurements_have_the_units_and_the_attributes_of_the_table(status: Sta
     whole = PartitionLag(read_to=0, start=0, end=10_000, next_at=NOW)
     lag = lag_of((TOPIC, topic(whole, whole)))
     large = read_status(LargeLake(intervals=200).write(MemoryStore("table")))
-    found = [*measurements(status, lag, now=NOW), *measurements(large, None, now=NOW)]
+    registered = replace(status, registrations={"company": "sql:default/company/small"})
+    found = [*measurements(registered, lag, now=NOW), *measurements(large, None, now=NOW)]
     for one in found:
         assert one.unit == METRICS[one.name].unit
         assert tuple(one.attributes) == METRICS[one.name].attributes

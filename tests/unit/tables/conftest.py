@@ -116,11 +116,17 @@ class StagedTable:
         add: Sequence[FileReport] = (),
         drop: Collection[str] = (),
         *,
+        delete: Mapping[str, tuple[tuple[int, int], ...]] | None = None,
         now: datetime = NOW,
         properties: Mapping[str, str] | None = None,
     ) -> str:
         return self.tables.stage(
-            self.state, add=add, drop=drop, properties=properties or {}, now=now
+            self.state,
+            add=add,
+            drop=drop,
+            delete=delete or {},
+            properties=properties or {},
+            now=now,
         )
 
     def commit(

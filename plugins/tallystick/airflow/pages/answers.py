@@ -109,6 +109,11 @@ def status(lake: DagLake, of: Status) -> Form:
             {**span(one.interval), "output": one.output, "in_progress": one.in_progress}
             for one in of.pending
         ],
+        "registrations": dict(of.registrations),
+        "unregistered": [
+            {"registration": one.registration, "registered": one.registered, "version": one.version}
+            for one in of.unregistered
+        ],
         "stale": [{**span(one.interval), "changed": span(one.changed)} for one in of.stale],
         "lost": [span(one.interval) for one in of.lost],
         "all_dead": [span(one.interval) for one in of.all_dead],
@@ -201,6 +206,7 @@ def commit(of: TimelineCommit) -> Form:
         "version": of.version,
         "committed_at": keys.instant(of.committed_at),
         "library": of.library,
+        "compacted": list(of.compacted),
         "intervals": [
             {
                 **span(one.committed.interval),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Protocol
 
 from tallystick.errors import (
@@ -26,9 +27,11 @@ from tallystick.lake.room import RoomRequest
 from tallystick.operations.commit import replacement
 from tallystick.operations.commit.report import check_report
 from tallystick.operations.commit.result import CommitResult, find_commit
+from tallystick.operations.commit.shared_rows import RemovedRows, removed_rows
 from tallystick.protocol import committing
+from tallystick.protocol.compacting import Positions
 from tallystick.protocol.publishing import outputs_with_plan
-from tallystick.tables.state import TableState
+from tallystick.tables.state import TableState, table_state
 
 
 class TableStager(Protocol):
@@ -42,9 +45,11 @@ class TableStager(Protocol):
         drop: Collection[str],
         properties: Mapping[str, str],
         now: datetime,
+        delete: Mapping[str, Positions] = MappingProxyType({}),
     ) -> str:
         """Write metadata with one new snapshot that removes the files `drop` and adds the files `add`; return its key.
 
+        `delete`: the deleted positions of files that stay or are added, in place of those that they had before.
         Safe to repeat: every call writes new objects that only a root can make visible.
         """
         ...
@@ -117,7 +122,13 @@ class _CommitAttempt:
         if self._refused is None or entry is None:
             return None
         why, committed = self._refused
-        return why if (entry.granted, entry.committed) == (None, committed) else None
+        # A compaction may have moved the rows of the commit since.
+        unchanged = _plan_of(entry.committed) == _plan_of(committed)
+        return why if entry.granted is None and unchanged else None
+
+
+def _plan_of(committed: Committed | None) -> keys.PlanKey | None:
+    return committed.plan if committed is not None else None
 
 
 def _earlier_plans(lake: Lake, entry: Entry | None, plan: Plan) -> frozenset[str]:
@@ -207,24 +218,24 @@ def _publish(
     dropped = _files_of(lake, before, replaced) if replaced is not None else {}
     generation = granted.generation
     totals = Totals(**account_totals(report.accounts))
-    staged = _stage_tables(lake, tables, snapshot, plan, report, dropped)
-    ledger = snapshot.ledger(plan.interval.start, plan.interval.end)
-    ledger.put(
-        replace(
-            before,
-            granted=None,
-            committed=Committed(
-                plan=plan.key,
-                request=plan.request,
-                generation=generation,
-                fingerprint=plan.fingerprint,
-                record=snapshot.record_key,
-                totals=totals,
-                lookback=report.lookback,
-            ),
-            outputs=outputs_with_plan(before.outputs, plan.key, _nothing_for(lake, plan, report)),
-        )
+    after = replace(
+        before,
+        granted=None,
+        committed=Committed(
+            plan=plan.key,
+            request=plan.request,
+            generation=generation,
+            fingerprint=plan.fingerprint,
+            record=snapshot.record_key,
+            totals=totals,
+            lookback=report.lookback,
+        ),
+        outputs=outputs_with_plan(before.outputs, plan.key, _nothing_for(lake, plan, report)),
     )
+    removed = removed_rows(lake, snapshot, before, after, dropped) if replaced is not None else {}
+    staged = _stage_tables(lake, tables, snapshot, plan, report, removed)
+    ledger = snapshot.ledger(plan.interval.start, plan.interval.end)
+    ledger.put(after)
     added = {name: tuple(f.key for f in report.files if f.table == name) for name in staged}
     done = CommittedInterval(
         interval=plan.interval,
@@ -262,7 +273,7 @@ def _nothing_for(lake: Lake, plan: Plan, report: Report) -> dict[str, bool]:
 
 
 def _files_of(lake: Lake, entry: Entry, committed: Committed) -> Mapping[str, tuple[str, ...]]:
-    """Return the files that the entry's committed plan added, by table. A replacement drops all of them.
+    """Return the files that the entry's committed plan added, by table. A replacement drops the rows of all of them.
 
     Raises Corrupt if the record of that commit is gone or describes another plan.
     """
@@ -283,7 +294,7 @@ def _stage_tables(
     snapshot: Snapshot,
     plan: Plan,
     report: Report,
-    dropped: Mapping[str, tuple[str, ...]],
+    removed: Mapping[str, RemovedRows],
 ) -> dict[str, RootTable]:
     properties = {
         "tallystick.plan": plan.key,
@@ -291,24 +302,17 @@ def _stage_tables(
         "tallystick.record": snapshot.record_key,
     }
     staged: dict[str, RootTable] = {}
-    for name in sorted({t.name for t in plan.tables} | set(dropped)):
+    for name in sorted({t.name for t in plan.tables} | set(removed)):
         if len(staged) == 1 and snapshot.root.pending:
             # A publisher that did not pause (`lake.room`) has swapped by now: begin again if the root moved.
             snapshot.check_still_there()
         table = snapshot.root.tables[name]
-        state = TableState(
-            name=name,
-            uuid=table.uuid,
-            metadata=table.metadata,
-            columns=table.columns,
-            partition_by=table.partition_by,
-            dropped=table.dropped,
-            former_names=table.former_names,
-        )
+        rows = removed.get(name)
         metadata = tables.stage(
-            state,
+            table_state(name, table),
             add=[f for f in report.files if f.table == name],
-            drop=frozenset(dropped.get(name, ())),
+            drop=frozenset(rows.drop if rows is not None else ()),
+            delete=rows.delete if rows is not None else {},
             properties=properties,
             now=lake.runtime.now(),
         )

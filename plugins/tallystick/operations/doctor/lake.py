@@ -112,6 +112,7 @@ def problem_checks(status: Status) -> Iterator[DoctorCheck]:
             _gaps(area, status),
             _stuck(area, status),
             _pending(area, status),
+            _unregistered(area, status),
             _stale(area, status),
             _dead(area, status),
             _lost(area, status),
@@ -157,6 +158,18 @@ def _pending(area: Area, status: Status) -> DoctorCheck | None:
     return area.warning(
         "pending outputs",
         f"{_count(len(status.pending), 'interval')} to publish to {', '.join(outputs)}",
+        "clear the publish task of a run, or run this command with the pipeline's file.",
+        ("tally", "publish", status.uri, "--pipeline", "FILE"),
+    )
+
+
+def _unregistered(area: Area, status: Status) -> DoctorCheck | None:
+    if not status.unregistered:
+        return None
+    names = [one.registration for one in status.unregistered]
+    return area.warning(
+        "pending registrations",
+        f"version {status.unregistered[0].version} to register in {', '.join(names)}",
         "clear the publish task of a run, or run this command with the pipeline's file.",
         ("tally", "publish", status.uri, "--pipeline", "FILE"),
     )

@@ -10,6 +10,7 @@ from itertools import islice
 
 from tallystick.errors import Corrupt
 from tallystick.format import keys
+from tallystick.format.compaction import CompactionGrant
 from tallystick.format.keys import Kind
 from tallystick.format.page import Entry
 from tallystick.lake import Lake, Snapshot, Update
@@ -74,7 +75,15 @@ def collect(
             entries = snapshot.whole_ledger().entries
             to_cancel = () if delete else _to_cancel(lake, entries, before)
             left = _without(entries, to_cancel)
-            marks = marking.marks(snapshot, left, listing, since=since, doubts_since=doubts_since)
+            compacting = snapshot.root.compacting
+            marks = marking.marks(
+                snapshot,
+                left,
+                listing,
+                compacting=compacting if delete else _young(compacting, before),
+                since=since,
+                doubts_since=doubts_since,
+            )
             return to_cancel, marks
 
         to_cancel, marks = lake.read(marked)
@@ -108,11 +117,22 @@ def _swap(lake: Lake, before: datetime | None) -> tuple[CancelledGrant, ...]:
             edited.cancel(one.interval)
             done[one.plan] = one
         return Update(
-            tables=snapshot.root.tables, topics=snapshot.root.topics, ledger=edited, value=None
+            tables=snapshot.root.tables,
+            topics=snapshot.root.topics,
+            ledger=edited,
+            value=None,
+            compacting=_young(snapshot.root.compacting, before),
         )
 
     lake.swap(step)
     return tuple(done.values())
+
+
+def _young(
+    compacting: tuple[CompactionGrant, ...], before: datetime | None
+) -> tuple[CompactionGrant, ...]:
+    """Return the granted compactions that are not cancelled: a cancelled one loses its work, and no rows."""
+    return tuple(grant for grant in compacting if before is None or grant.granted_at >= before)
 
 
 def _to_cancel(

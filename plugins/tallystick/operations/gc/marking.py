@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol, TypeVar
 
 from tallystick.errors import Corrupt
 from tallystick.format import keys
+from tallystick.format.compaction import CompactionGrant
 from tallystick.format.interval import Interval
 from tallystick.format.page import Entry
 from tallystick.format.record import CommittedInterval, Record
@@ -17,6 +18,7 @@ from tallystick.format.root import Root
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.gc.listing import Listing
 from tallystick.protocol import retention
+from tallystick.protocol.registering import readable_from
 from tallystick.protocol.retention import Marked
 
 T = TypeVar("T")
@@ -51,6 +53,8 @@ class Marking:
         # A cache of the commits that a record's commit replaced, directly or not: records never change, and both the
         # check before the swap and the mark need them.
         self._older: dict[tuple[keys.RecordKey, Interval], dict[keys.RecordKey, keys.PlanKey]] = {}
+        # The records of compactions, which no entry names.
+        self._compacted: dict[keys.RecordKey, Record] = {}
 
     def marks(
         self,
@@ -60,8 +64,11 @@ class Marking:
         *,
         since: datetime,
         doubts_since: datetime,
+        compacting: Sequence[CompactionGrant] | None = None,
     ) -> Marks:
         """Mark everything that one root needs. `entries` are those of its ledger.
+
+        `compacting`: the granted compactions that count; None: those of the root.
 
         Versions that were current after `since` are retained. Objects that unexplained commits younger than
         `doubts_since` reach are marked too (`_doubtful`). Raises Corrupt if an object that this root needs is gone or
@@ -70,7 +77,10 @@ class Marking:
         retained = self._retained(snapshot, since)
         reached, gone = self._reached(snapshot, retained)
         doubtful: list[Record] = []
-        for record in self._doubtful(entries, listing, doubts_since):
+        root = snapshot.root
+        if compacting is not None:
+            root = replace(root, compacting=tuple(compacting))
+        for record in self._doubtful(root, entries, listing, doubts_since):
             try:
                 reached |= self.tables.reached(sorted(_metadata(record)))
             except Corrupt:
@@ -84,12 +94,17 @@ class Marking:
             version=snapshot.root.version,
             oldest=min((r.version for r in retained if r.version not in gone), default=None),
             marked=retention.mark(
-                snapshot.root,
+                root,
                 entries,
                 retained=[*retained, *doubtful],
                 reached=reached,
                 reports=self._reports(entries, listing),
-                others=[*listing.young_probes, *files, *documents],
+                others=[
+                    *listing.young_probes,
+                    *files,
+                    *documents,
+                    *(key for r in doubtful for key in r.compactions),
+                ],
             ),
             remarks=(
                 *(
@@ -106,22 +121,27 @@ class Marking:
         )
 
     def _doubtful(
-        self, entries: Sequence[Entry], listing: Listing, since: datetime
+        self, root: Root, entries: Sequence[Entry], listing: Listing, since: datetime
     ) -> list[Record]:
-        """Return the records outside the chain that have rows, are younger than `since`, and that no entry explains.
+        """Return the records outside the chain that have rows, are younger than `since`, and that nothing explains.
 
         A commit that lost its race leaves a record outside the chain. Its plan is explained if a later try committed
         it, or if it is still granted. If neither is true, the run was superseded; or the commit was published, and the
         root was set back to an older version afterwards. `refuse_set_back` cannot detect that after further swaps, so
-        the objects of such a commit are kept for some time.
+        the objects of such a commit are kept for some time. A compaction is explained in the same way: a later try
+        published it, or it is still granted.
         """
-        chain = self._chain(entries)
+        chain = self._chain(root, entries)
+        explained = {grant.key for grant in root.compacting}
+        explained.update(key for r in self._records_of_compactions(root) for key in r.compactions)
         slots = (slot for e in entries for slot in (e.committed, e.granted) if slot is not None)
         plans = {slot.plan for slot in slots} | set(chain.values())
 
         def doubtful(key: keys.RecordKey) -> Record | None:
             record = self._record(key)
-            unknown = any(c.added and c.plan not in plans for c in record.intervals)
+            unknown = any(c.added and c.plan not in plans for c in record.intervals) or any(
+                compaction not in explained for compaction in record.compactions
+            )
             return record if unknown and record.committed_at > since else None
 
         strays = [key for key in listing.records if key not in chain]
@@ -155,10 +175,18 @@ class Marking:
                 gone_before = gone
 
     def _retained(self, snapshot: Snapshot, since: datetime) -> list[Record]:
-        """Return the records of the newest commit and of every older one whose successor was committed after `since`."""
+        """Return the records of the newest commit and of every older one whose successor was committed after `since`.
+
+        Also return every version to which a pointer of a registration may be set.
+        """
         found: list[Record] = []
         key = snapshot.root.record
-        while key is not None and (not found or found[-1].committed_at > since):
+        needed = readable_from(snapshot.root)
+        while key is not None and (
+            not found
+            or found[-1].committed_at > since
+            or (needed is not None and keys.record_version(key) >= needed)
+        ):
             found.append(self._record(key))
             key = found[-1].parent
         return found
@@ -230,19 +258,32 @@ class Marking:
 
     # ------------------------------------------------------------ detecting a root that was set back
 
-    def _chain(self, entries: Iterable[Entry]) -> dict[keys.RecordKey, keys.PlanKey]:
+    def _chain(
+        self, root: Root, entries: Iterable[Entry]
+    ) -> dict[keys.RecordKey, keys.PlanKey | None]:
         """Return every record of the chain with a plan that it committed: those of entries, and those that they replaced.
 
         This is complete: each record of the chain committed an interval that is still committed, or that a later record
-        replaced.
+        replaced; or it describes compactions, and the root's list has it, with no plan.
         """
         committed = [e for e in entries if e.committed is not None]
+        found: dict[keys.RecordKey, keys.PlanKey | None]
         found = {e.committed.record: e.committed.plan for e in committed if e.committed is not None}
         # The first generation of an interval replaced nothing.
         again = [e for e in committed if e.generation > 1]
         for older in self.each(self._replaced, again):
             found |= older
+        found.update((record.key, None) for record in self._records_of_compactions(root))
         return found
+
+    def _records_of_compactions(self, root: Root) -> Iterator[Record]:
+        """Yield the records of the root's list of compactions, newest first. Each is read once."""
+        key = root.compacted
+        while key is not None:
+            if key not in self._compacted:
+                self._compacted[key] = self._record(key)
+            yield self._compacted[key]
+            key = self._compacted[key].compacted
 
     def _replaced(self, entry: Entry) -> dict[keys.RecordKey, keys.PlanKey]:
         assert entry.committed is not None
@@ -265,7 +306,7 @@ class Marking:
         """
         newer = retention.set_back(snapshot.root, listing.records)
         if newer is None:
-            chain = self._chain(snapshot.whole_ledger().entries)
+            chain = self._chain(snapshot.root, snapshot.whole_ledger().entries)
             strays = [key for key in listing.records if key not in chain]
             newer = retention.parent_outside_chain(
                 chain, zip(strays, self.each(self._parent, strays), strict=True)

@@ -34,6 +34,7 @@ from tallystick.operations.run_request import AHEAD_MAX, SELECTING
 from tallystick.protocol import adoption, boundaries, planning
 from tallystick.protocol.ledger import Ledger
 from tallystick.protocol.publishing import outputs_with_plan
+from tallystick.protocol.registering import with_declared
 from tallystick.protocol.staleness import to_refresh
 from tallystick.runtime.version import VERSION
 
@@ -85,6 +86,9 @@ class PlanAttempt:
             self.root, self.plan_request.pipeline, new_uuid=self.lake.runtime.uuid
         )
         outputs = self._outputs(decision)
+        registrations = with_declared(
+            self.root.registrations, self.plan_request.pipeline.targets, self.root.record
+        )
         origins = {name: topic.origins for name, topic in topics.items()}
         set_now = self._set_boundaries(decision, topics, origins)
         for entry in decision.cancelled:
@@ -121,6 +125,7 @@ class PlanAttempt:
             ledger=self.ledger,
             committed=tuple(committed),
             outputs=outputs,
+            registrations=registrations,
             value=replace(result, left=tuple(left)),
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tallystick.operations.status.gaps import Gap
 from tallystick.operations.status.outline import StatusCache
+from tallystick.operations.status.past import AsOf
 from tallystick.operations.status.problems import PROBLEMS, problems
 from tallystick.operations.status.read import (
     CommitLine,
@@ -21,6 +22,7 @@ from tallystick.operations.status.uncommitted import UncommittedSpan
 
 __all__ = [
     "PROBLEMS",
+    "AsOf",
     "CommitLine",
     "CommitLog",
     "Gap",

@@ -25,7 +25,7 @@ def problems(answer: Status, *, allowed: Collection[str] = ()) -> Mapping[str, i
     counts = {
         "gaps": len(answer.gaps),
         "stuck": sum(grant.stuck for grant in answer.grants),
-        "pending": len(answer.pending),
+        "pending": len(answer.pending) + len(answer.unregistered),
         "lost": len(answer.lost),
         "stale": len(answer.stale),
         "dead": len(answer.all_dead),

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from tallystick.errors import Corrupt, InvalidRequest
+from tallystick.errors import Corrupt
 from tallystick.format import keys
-from tallystick.format.canonical import corrupt
 from tallystick.format.columns import TableColumn
 from tallystick.format.interval import Interval, Request
 from tallystick.format.page import Boundary, Entry, Totals
-from tallystick.format.record import CommittedInterval, Record
+from tallystick.format.record import CommittedInterval
 from tallystick.format.root import Root, RootTable, RootTopic
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.status.gaps import BoundedLedger, Gap, gaps, schedule_length
@@ -30,11 +29,13 @@ from tallystick.operations.status.grants import (
     grant_status,
 )
 from tallystick.operations.status.outline import StatusCache
+from tallystick.operations.status.past import AsOf, commit_at, existing_record
 from tallystick.operations.status.uncommitted import (
     UncommittedSpan,
     offsets_at,
     uncommitted_spans,
 )
+from tallystick.protocol import registering
 from tallystick.protocol.staleness import stale
 
 State = Literal["committed", "granted", "replacing"]
@@ -78,6 +79,16 @@ class PendingOutput:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PendingRegistration:
+    """A registration that lacks the last commit. `registered`: the version that it has, None if it has none yet."""
+
+    registration: str
+    target: str
+    registered: int | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StaleStatus:
     """A stale interval. `changed`: the earlier interval of its lookback that has other records or other rows now."""
 
@@ -93,7 +104,8 @@ class Status:
     open topic, the offset of each partition at which the latest committed interval ends. `first`, `last`: the first and
     the last boundary; `first_offsets`, `last_offsets`: their positions of each partition, by open topic; empty if there
     is no boundary. `every`: the length of the schedule's intervals, derived from scheduled runs. `outputs`: the target
-    of each output. `uncommitted`: the spans whose records no table has yet.
+    of each output. `uncommitted`: the spans whose records no table has yet. `registrations`: the target of each
+    registration that is declared; `unregistered`: those that lack the last commit.
     """
 
     uri: str
@@ -117,6 +129,8 @@ class Status:
     pending: tuple[PendingOutput, ...]
     stale: tuple[StaleStatus, ...]
     uncommitted: tuple[UncommittedSpan, ...] = ()
+    registrations: Mapping[str, str] = field(default_factory=dict)
+    unregistered: tuple[PendingRegistration, ...] = ()
 
     @property
     def totals(self) -> Totals:
@@ -187,6 +201,8 @@ def read_status(lake: Lake, *, cache: StatusCache | None = None) -> Status:
                 for interval, changed in stale(entries).items()
             ),
             uncommitted=uncommitted_spans(ledger, root.topics, found_gaps),
+            registrations={n: r.target for n, r in root.registrations.items() if r.declared},
+            unregistered=tuple(_unregistered(root)),
         )
 
     return lake.read(from_snapshot)
@@ -222,6 +238,18 @@ def _pending(entry: Entry) -> Iterator[PendingOutput]:
         )
 
 
+def _unregistered(root: Root) -> Iterator[PendingRegistration]:
+    for name in registering.pending(root):
+        one = root.registrations[name]
+        assert root.record is not None  # nothing is pending without a commit
+        yield PendingRegistration(
+            registration=name,
+            target=one.target,
+            registered=None if one.registered is None else keys.record_version(one.registered),
+            version=keys.record_version(root.record),
+        )
+
+
 def _interval_status(entry: Entry) -> IntervalStatus:
     slot = entry.committed or entry.granted
     assert slot is not None  # an entry has a grant, a commit, or both
@@ -243,13 +271,17 @@ def _interval_status(entry: Entry) -> IntervalStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitLine:
-    """One commit. `replaces` of an interval is the record of the commit that it replaced."""
+    """One commit. `replaces` of an interval is the record of the commit that it replaced.
+
+    `compactions`: those that were published instead of a commit of intervals.
+    """
 
     record: keys.RecordKey
     version: int
     committed_at: datetime
     library: str
     intervals: tuple[CommittedInterval, ...]
+    compactions: tuple[keys.CompactionKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,7 +304,7 @@ def read_log(lake: Lake, *, limit: int | None) -> CommitLog:
     commits: list[CommitLine] = []
     key = root.record
     while key is not None and (limit is None or len(commits) < limit):
-        record = _record(lake, key)
+        record = existing_record(lake, key)
         commits.append(
             CommitLine(
                 record=record.key,
@@ -280,6 +312,7 @@ def read_log(lake: Lake, *, limit: int | None) -> CommitLog:
                 committed_at=record.committed_at,
                 library=record.library,
                 intervals=record.intervals,
+                compactions=record.compactions,
             )
         )
         key = record.parent
@@ -290,15 +323,6 @@ def read_log(lake: Lake, *, limit: int | None) -> CommitLog:
         commits=tuple(commits),
         before=key,
     )
-
-
-def _record(lake: Lake, key: keys.RecordKey) -> Record:
-    record = lake.record(key)
-    if record is None:
-        raise corrupt(
-            lake.where(key), "the chain of commits names this record, and it does not exist"
-        )
-    return record
 
 
 # ---------------------------------------------------------------- tables
@@ -327,26 +351,25 @@ class LakeTables:
     tables: tuple[TableStatus, ...]
 
 
-def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> LakeTables:
+def read_tables(lake: Lake, *, count: bool = True, as_of: AsOf | None = None) -> LakeTables:
     """Return the tables of a root with their metadata URIs. `count`: also count rows, files and bytes, from manifests.
 
-    `as_of`: a version of the root. The result has the tables of the last commit at or before it, found in the chain of
-    records, and the version of that commit. If it is None, the current root is read. Raises Corrupt if an object is
-    damaged. Raises InvalidRequest if the version does not exist yet, has no commit before it, or was collected by gc.
+    `as_of`: a version of the root, or an instant. The result has the tables of the last commit at or before it, found in
+    the chain of records, and the version of that commit. If it is None, the current root is read. Raises Corrupt if an
+    object is damaged, and InvalidRequest as `commit_at` does.
     """
 
     def from_snapshot(snapshot: Snapshot) -> LakeTables:
         version, tables = snapshot.root.version, snapshot.root.tables
         if as_of is not None:
-            found = _record_at(lake, snapshot, as_of)
+            found = commit_at(lake, snapshot, as_of)
             version, tables = found.version, found.tables
-            _refuse_collected(lake, snapshot, found)
         return LakeTables(
             uri=lake.store.uri,
             pipeline=snapshot.root.pipeline,
             version=version,
             tables=tuple(
-                _table_status(lake, name, table, count=count)
+                table_status(lake, name, table, count=count)
                 for name, table in sorted(tables.items())
             ),
         )
@@ -354,50 +377,19 @@ def read_tables(lake: Lake, *, count: bool = True, as_of: int | None = None) -> 
     return lake.read(from_snapshot)
 
 
-def _record_at(lake: Lake, snapshot: Snapshot, as_of: int) -> Record:
-    """Return the newest commit record of the chain whose version is `as_of` or lower.
-
-    Raises InvalidRequest if the version does not exist or if there is no such commit.
-    """
-    if not 1 <= as_of <= snapshot.root.version:
-        raise InvalidRequest(
-            f"{lake.store.uri} has no version {as_of}; it is at version {snapshot.root.version}.",
-            hint="name a version that committed something: `tally log` lists them.",
-        )
-    key = snapshot.root.record
-    while key is not None:
-        record = _record(lake, key)
-        if record.version <= as_of:
-            return record
-        key = record.parent
-    raise InvalidRequest(
-        f"nothing was committed to {lake.store.uri} by version {as_of}.",
-        hint="name a version that committed something: `tally log` lists them.",
-    )
-
-
-def _refuse_collected(lake: Lake, snapshot: Snapshot, record: Record) -> None:
-    """Raise InvalidRequest if gc has deleted tables of an older version; it deletes their metadata first."""
-    current = {table.metadata for table in snapshot.root.tables.values()}
-    for table in record.tables.values():
-        if table.metadata in current or table.metadata is None:
-            continue
-        if lake.store.get(table.metadata) is None:
-            raise InvalidRequest(
-                f"version {record.version} of {lake.store.uri} can no longer be read: gc has collected "
-                f"{table.metadata}.",
-                hint="name a later version, or none: old versions remain readable for the reader grace of gc.",
-            )
-
-
-def _table_status(lake: Lake, name: str, table: RootTable, *, count: bool) -> TableStatus:
+def table_status(lake: Lake, name: str, table: RootTable, *, count: bool) -> TableStatus:
+    """Return a table of a root. `count`: also count rows, files and bytes, from manifests; otherwise they are 0."""
     rows = files = size_bytes = 0
     if count and table.metadata is not None:
         # Import PyIceberg only here: the import is slow, and only counting needs it.
         from tallystick.tables.reading import live_files
 
         for file in live_files(lake.store, table.metadata):
-            rows, files, size_bytes = rows + file.rows, files + 1, size_bytes + file.size_bytes
+            rows, files, size_bytes = (
+                rows + file.rows - file.deleted,
+                files + 1,
+                size_bytes + file.size_bytes,
+            )
     return TableStatus(
         name=name,
         metadata=None if table.metadata is None else lake.where(table.metadata),

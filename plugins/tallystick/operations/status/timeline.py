@@ -43,13 +43,14 @@ class TimelineInterval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineCommit:
-    """One commit with its intervals."""
+    """One commit with its intervals, or with the tables whose files it compacted."""
 
     record: keys.RecordKey
     version: int
     committed_at: datetime
     library: str
     intervals: tuple[TimelineInterval, ...]
+    compacted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +94,7 @@ def with_reports(lake: Lake, records: Iterable[Record]) -> tuple[TimelineCommit,
             committed_at=record.committed_at,
             library=record.library,
             intervals=tuple(_interval(one, plans, reports) for one in record.intervals),
+            compacted=tuple(sorted({keys.compaction_parts(k)[0] for k in record.compactions})),
         )
         for record in found
     )

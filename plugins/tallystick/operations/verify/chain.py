@@ -38,6 +38,8 @@ class Link:
     root_id: str
     parent: keys.RecordKey | None
     commits: tuple[tuple[Interval, Commit], ...]
+    compacts: bool
+    compacted: keys.RecordKey | None
     metadata: Mapping[str, str | None]
     meanings: frozenset[Meaning]
 
@@ -112,6 +114,7 @@ def check_chain(evidence: Evidence, chain: Chain, entries: Iterable[Entry]) -> N
     """Check the root's own record (I10), and that chain and ledger contain the same commits (I4, I5)."""
     check = evidence.checks["chain"]
     _check_newest(evidence, chain, check)
+    _check_compactions(evidence, chain, check)
     history: dict[Interval, list[Commit]] = {}
     for link in chain.links:
         for interval, commit in link.commits:
@@ -215,6 +218,31 @@ def _check_newest(evidence: Evidence, chain: Chain, check: Ongoing) -> None:
         )
 
 
+def _check_compactions(evidence: Evidence, chain: Chain, check: Ongoing) -> None:
+    """Check that the root and each record of compactions name the one before: gc finds them only by this list (I10)."""
+    named_by, named = keys.ROOT, evidence.root.compacted
+    for link in chain.links:
+        if not link.compacts:
+            continue
+        check.differs(
+            "I10",
+            named_by,
+            "the last record of compactions before it",
+            expected=link.key,
+            found=named,
+        )
+        check.count("record of compactions")
+        named_by, named = link.key, link.compacted
+    if named is not None and chain.reaches(named):
+        check.found(
+            "I10",
+            named_by,
+            "the last record of compactions before it",
+            expected="none in the chain",
+            found=named,
+        )
+
+
 def _check_history(check: Ongoing, chain: Chain, interval: Interval, commits: list[Commit]) -> None:
     for newer, older in pairwise(commits):
         check.differs(
@@ -302,6 +330,8 @@ def _link(record: Record, shared: dict[frozenset[Meaning], frozenset[Meaning]]) 
             )
             for c in record.intervals
         ),
+        compacts=bool(record.compactions),
+        compacted=record.compacted,
         metadata={name: table.metadata for name, table in record.tables.items()},
         meanings=shared.setdefault(
             means, means

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TypeVar
 
 from tallystick.errors import Corrupt
+from tallystick.format.compaction import Compaction
 from tallystick.format.interval import Interval
 from tallystick.format.page import Committed, Entry, Page, PageRef
 from tallystick.format.plan import Plan
@@ -99,6 +100,10 @@ class Evidence:
     def report(self, key: str) -> Report | Unreadable:
         """Read a report."""
         return _or_why(lambda: self.lake.report(key))
+
+    def compaction(self, key: str) -> Compaction | Unreadable:
+        """Read a compaction."""
+        return _or_why(lambda: self.lake.compaction(key))
 
     def take(self, value: T | Unreadable, key: str, what: str) -> T | None:
         """Count an object that was read and return it. If it could not be read, record a finding (I3) and return None."""

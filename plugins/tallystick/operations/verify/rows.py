@@ -26,6 +26,7 @@ from tallystick.format.offsets import OffsetRange
 from tallystick.format.report import FileReport, RangeAccount
 from tallystick.operations.verify.evidence import Case, Evidence
 from tallystick.operations.verify.intervals import holds_lineage
+from tallystick.operations.verify.places import Places
 from tallystick.operations.verify.proof import Demands, Ongoing
 from tallystick.pipeline import DEAD_LETTERS
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     Offsets = NDArray[np.int64]
 
 Place = tuple[str, int]
+SHARED_FILES_KEPT = 8
 COLUMNS = ["_topic", "_kafka_partition", "_offset"]
 
 
@@ -56,6 +58,9 @@ class RowsCheck:
     evidence: Evidence
     demands: Demands
     sums: dict[str, TableSums] = field(default_factory=dict)
+    places: Places = field(default_factory=Places)
+    # The shared files of the last intervals, by key: their runs follow each other in time.
+    _shared: dict[str, Any] = field(default_factory=dict)
 
     @property
     def check(self) -> Ongoing:
@@ -116,19 +121,14 @@ class RowsCheck:
         return found
 
     def _read_file(self, file: FileReport) -> dict[Place, Offsets] | None:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        stored = self.evidence.lake.store.get(file.key)
-        if stored is None:
-            return None  # a finding of the objects check
-        try:
-            rows = pq.read_table(pa.BufferReader(stored.body), columns=COLUMNS)
-        except (pa.ArrowException, OSError) as error:
-            why = str(error).splitlines()[0]
-            self.check.found(
-                "I3", file.key, "the data file's content", expected="readable Parquet", found=why
-            )
+        moved = self.places.moved.get(file.key)
+        if moved is None:
+            rows = self._lineage_of(file.key)
+        else:
+            rows = self._lineage_of_shared(moved.shared.key)
+            if rows is not None:
+                rows = rows.slice(moved.placed.first, moved.placed.run.rows)
+        if rows is None:
             return None
         self.check.count("file")
         self.check.count("row", rows.num_rows)
@@ -143,6 +143,30 @@ class RowsCheck:
             )
             return None
         return _by_place(rows)
+
+    def _lineage_of_shared(self, key: str) -> Any:
+        if key not in self._shared:
+            while len(self._shared) >= SHARED_FILES_KEPT:
+                del self._shared[next(iter(self._shared))]
+            self._shared[key] = self._lineage_of(key)
+        return self._shared[key]
+
+    def _lineage_of(self, key: str) -> Any:
+        """Return the lineage columns of a data file; None if it is gone (the objects check finds it) or unreadable."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        stored = self.evidence.lake.store.get(key)
+        if stored is None:
+            return None
+        try:
+            return pq.read_table(pa.BufferReader(stored.body), columns=COLUMNS)
+        except (pa.ArrowException, OSError) as error:
+            why = str(error).splitlines()[0]
+            self.check.found(
+                "I3", key, "the data file's content", expected="readable Parquet", found=why
+            )
+            return None
 
     def _as_reported(self, file: FileReport, by_place: Mapping[Place, Offsets]) -> None:
         rows = sum(len(offsets) for offsets in by_place.values())

@@ -11,9 +11,16 @@ from tallystick.operations.verify.chain import (
 )
 from tallystick.operations.verify.evidence import Evidence
 from tallystick.operations.verify.intervals import check_interval
+from tallystick.operations.verify.places import read_places
 from tallystick.operations.verify.proof import CHECKS, Checks, Demands, Proof, Watch
 from tallystick.operations.verify.rows import RowsCheck, check_demands
-from tallystick.operations.verify.tables import check_tables, expect_files, read_tables
+from tallystick.operations.verify.tables import (
+    check_deleted,
+    check_tables,
+    expect_files,
+    expect_shared_files,
+    read_tables,
+)
 from tallystick.operations.verify.tiling import Tiles, check_grant, check_ranges, read_tiles
 
 CHECKS_MAX = 3
@@ -55,16 +62,22 @@ def _check_snapshot(
         check_chain(evidence, chain, tiles.entries)
     check_meanings(evidence, chain)
     held = read_tables(evidence)
-    records_read = tiles.whole
+    places = read_places(evidence, tiles.entries)
+    records_read = tiles.whole and places.whole
+    if rows is not None:
+        rows.places = places
     for case in evidence.cases(tiles.entries):
         records_read = records_read and case.record is not None
-        expect_files(evidence, held, case)
+        expect_files(evidence, held, case, places)
         check_ranges(checks["tiling"], tiles, case)
-        check_interval(evidence, case, held)
+        check_interval(evidence, case, held, places)
         if rows is not None:
             rows.check_interval(case)
     _check_grants(evidence, tiles)
     check_set_back(evidence, chain)
+    expect_shared_files(evidence, held, places)
+    if places.whole:
+        check_deleted(evidence, held, places, deep=deep)
     check_tables(evidence, held, complete=records_read)
     if rows is not None:
         checks["rows"].remarks.extend(rows.remarks())

@@ -11,6 +11,7 @@ from tallystick.errors import Corrupt
 from tallystick.format.columns import successor, with_parts
 from tallystick.format.root import RootTable
 from tallystick.operations.verify.evidence import Case, Evidence, Unreadable
+from tallystick.operations.verify.places import Places, shared_files
 
 if TYPE_CHECKING:
     from tallystick.tables.reading import LiveFile
@@ -91,8 +92,10 @@ def _check_schemas(evidence: Evidence, name: str, table: RootTable, metadata: st
                 )
 
 
-def expect_files(evidence: Evidence, held: Mapping[str, TableContents], case: Case) -> None:
-    """Add the files of a committed interval's record to the expected files of the tables."""
+def expect_files(
+    evidence: Evidence, held: Mapping[str, TableContents], case: Case, places: Places
+) -> None:
+    """Add the files of a committed interval's record to the expected files of the tables, unless they were moved."""
     if case.record is None:
         return
     check = evidence.checks["tables"]
@@ -108,11 +111,77 @@ def expect_files(evidence: Evidence, held: Mapping[str, TableContents], case: Ca
             )
             continue
         for key in files:
+            if key in places.moved:
+                continue
             other = there.expected.setdefault(key, case.where)
             if other != case.where:
                 check.found(
                     "I5", key, "the interval that added the file", expected=other, found=case.where
                 )
+
+
+def expect_shared_files(
+    evidence: Evidence, held: Mapping[str, TableContents], places: Places
+) -> None:
+    """Add the shared files to the expected files of the tables, and check each: object, rows, deleted rows (I3, I13)."""
+    objects, check = evidence.checks["objects"], evidence.checks["tables"]
+    for table, key, one in shared_files(places):
+        there = held.get(table)
+        if there is None:
+            continue
+        there.expected[key] = "a compaction"
+        check.count("shared file")
+        objects.count("data file")
+        file, listed = one.shared.file, evidence.listed.get(key)
+        objects.differs(
+            "I3",
+            key,
+            "the shared file's size and ETag",
+            expected=f"{file.size_bytes} bytes, ETag {file.etag}",
+            found="no object"
+            if listed is None
+            else f"{listed.size_bytes} bytes, ETag {listed.etag}",
+        )
+        live = there.files.get(key)
+        if live is not None:
+            check.differs(
+                "I7", key, "rows in the table's metadata", expected=file.rows, found=live.rows
+            )
+
+
+def check_deleted(
+    evidence: Evidence, held: Mapping[str, TableContents], places: Places, *, deep: bool
+) -> None:
+    """Check the deleted rows of every live file: exactly those of runs that are not living (I13).
+
+    `deep`: read the delete files and compare each position; otherwise compare their numbers.
+    """
+    from tallystick.tables.reading import deleted_positions
+
+    check = evidence.checks["tables"]
+    for table, there in held.items():
+        for key, file in there.files.items():
+            one = places.shared.get(table, {}).get(key)
+            ranges = one.deleted if one is not None else ()
+            expected = sum(end - first for first, end in ranges)
+            check.differs(
+                "I13", key, "deleted rows of the file", expected=expected, found=file.deleted
+            )
+            if file.deletes is None:
+                continue
+            check.count("deleted row", file.deleted)
+            if not deep:
+                continue
+            try:
+                found = list(deleted_positions(evidence.lake.store, file))
+            except Corrupt as error:
+                why = Unreadable(why=error.message)
+                evidence.unreadable(file.deletes, "position delete file", why)
+                continue
+            positions = [p for first, end in ranges for p in range(first, end)]
+            check.differ_in(
+                "I13", file.deletes, "the deleted positions", expected=positions, found=found
+            )
 
 
 def check_tables(evidence: Evidence, held: Mapping[str, TableContents], *, complete: bool) -> None:

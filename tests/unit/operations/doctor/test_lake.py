@@ -25,7 +25,7 @@ from tallystick.operations.doctor.lake import (
 from tallystick.operations.release import release
 from tallystick.operations.retention_guard import KeptTopic
 from tallystick.operations.status import Status, read_status
-from tallystick.operations.status.read import PendingOutput, StaleStatus
+from tallystick.operations.status.read import PendingOutput, PendingRegistration, StaleStatus
 
 HOUR = timedelta(hours=1)
 
@@ -86,6 +86,18 @@ def test_pending_and_stale_intervals_are_problems() -> None:
     assert found["pending outputs"].found == "1 interval to publish to bills"
     assert found["pending outputs"].command[:2] == ("tally", "publish")
     assert found["stale intervals"].command[:4] == ("airflow", "dags", "trigger", "small")
+
+
+def test_a_pending_registration_is_a_problem() -> None:
+    small = healthy()
+    pending = PendingRegistration(
+        registration="company", target="sql:default/company/small", registered=3, version=7
+    )
+    status = replace(read_status(small.lake), unregistered=(pending,))
+    (found,) = problem_checks(status)
+    assert (found.name, found.state) == ("pending registrations", "warning")
+    assert found.found == "version 7 to register in company"
+    assert found.command[:2] == ("tally", "publish")
 
 
 def test_dead_intervals_are_a_warning_and_losses_an_info() -> None:

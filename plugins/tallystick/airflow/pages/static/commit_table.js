@@ -56,7 +56,8 @@ function CommitRows({ commit, chosen, onChoose }) {
         aria-label=${`Compare version ${version}`} onChange=${() => onChoose(version)} /></td>`}
       <th scope="row" class="number">${version}</th>
       <td class="time">${clock(commit.committed_at)}</td>
-      <td><${Spans} intervals=${commit.intervals} /></td>
+      <td>${commit.compacted.length > 0 && html`<span class="quiet">Compaction of ${commit.compacted.join(", ")}</span>`}
+        <${Spans} intervals=${commit.intervals} /></td>
       <td><${Runs} intervals=${commit.intervals} /></td>
       <td class="number">${count(sums.records)}</td>
       <td class="number">${count(sums.dead_letters)}</td>

@@ -15,6 +15,7 @@ export function Problems({ now, onShow }) {
     status.gaps.length > 0 && Gaps,
     status.grants.some((one) => one.stuck) && Stuck,
     status.pending.length > 0 && Pending,
+    status.unregistered.length > 0 && Unregistered,
     status.stale.length > 0 && Stale,
     status.all_dead.length > 0 && AllDead,
     status.lost.length > 0 && Lost,
@@ -121,6 +122,23 @@ function Pending({ open, onShow }) {
         <td class="number">${count(pending.length)}</td>
         <td class="number">${count(started)}</td>
         <td>${span(pending[0].from, pending.at(-1).to)}</td>
+      </tr>`)}</tbody>
+    </table><//>
+  <//>`;
+}
+
+function Unregistered({ open }) {
+  const { status } = usePage();
+  return html`<${Problem} title=${counted(status.unregistered.length, "pending registration")} open=${open}
+    text="Catalogs that lack the last commit. Each run registers it: clear task publish of the latest run.">
+    <${Scrolling} label="Pending registrations"><table>
+      <${Columns} names=${["Registration", "Target", { text: "Has version", number: true },
+        { text: "Last commit", number: true }]} />
+      <tbody>${status.unregistered.map((one) => html`<tr key=${one.registration}>
+        <th scope="row">${one.registration}</th>
+        <td>${status.registrations[one.registration]}</td>
+        <td class="number">${one.registered === null ? "none" : count(one.registered)}</td>
+        <td class="number">${count(one.version)}</td>
       </tr>`)}</tbody>
     </table><//>
   <//>`;

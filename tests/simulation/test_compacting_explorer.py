@@ -1,0 +1,35 @@
+"""The promise under random schedules with compactions, and the guards that compaction needs.
+
+The explorer's schedules have compactions among their actors; `test_explorer.py` runs 2,500 of them. Here each guard of
+compaction is removed, and must be detected.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from simulation.compacting_mutants import MUTANTS, Mutant
+from simulation.explorer import explore
+
+# A slow machine with concurrent tests takes ten times as long as an idle one.
+pytestmark = pytest.mark.timeout(1800)
+SEED = int(os.environ.get("TALLYSTICK_SEED", "1"))
+SCHEDULES = 1_500
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_a_dropped_guard_of_compaction_is_detected(name: str) -> None:
+    mutant: Mutant = MUTANTS[name]
+    with mutant():
+        findings = explore(SEED, SCHEDULES)
+    assert findings.violations, f"{findings.schedules} schedules did not detect {name!r}"
+
+
+def test_schedules_publish_compactions_and_replace_rows_that_were_moved() -> None:
+    findings = explore(SEED, 300)
+    assert not findings.violations
+    assert findings.compactions > 150
+    # Roots after which a reader skips deleted positions.
+    assert findings.deletes > 30
