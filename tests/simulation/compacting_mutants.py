@@ -105,19 +105,6 @@ def forgets_other_compactions() -> AbstractContextManager[Any]:
     return _with(patch.object(compacting, "_can_move", any_place))
 
 
-def decided_once() -> AbstractContextManager[Any]:
-    """Decide on the first root, and use the decision on each root after it."""
-    real = publish_module.decide_compaction
-    first: dict[Any, Any] = {}
-
-    def once(root: Any, entries: Any, compaction: Any, **more: Any) -> Any:
-        now = real(root, entries, compaction, **more)
-        found = first.setdefault(id(compaction), (compaction, now))[1]
-        return found if isinstance(now, compacting.PublishCompaction) else now
-
-    return _with(patch.object(publish_module, "decide_compaction", once))
-
-
 def published_is_not_recognised() -> AbstractContextManager[Any]:
     """Forget after a lost reply that the compaction was published."""
     return _with(
@@ -172,7 +159,6 @@ MUTANTS: dict[str, Mutant] = {
     "deletes replace those before": deletes_replace_others,
     "rows of a replaced plan are moved": moves_replaced_rows,
     "rows that another compaction has are moved": forgets_other_compactions,
-    "decided once, not on each root": decided_once,
     "a published compaction is not recognised": published_is_not_recognised,
     "no grant is needed": no_grant_is_needed,
     "gc forgets granted compactions": gc_forgets_granted_compactions,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tallystick.format.report import FileReport, RangeAccount, Report
 from tallystick.lake import Lake
 from tallystick.operations.lookback import LookbackInput, UncommittedRange, own_span, read_lookback
 from tallystick.pipeline import DEAD_LETTERS, Column, Lookback, Pipeline, Table, pipeline_from_spec
+from tallystick.protocol.compacting import Positions
 from tallystick.stateful import (
     Aggregate,
     Sessions,
@@ -329,9 +331,10 @@ class NoTables:
         drop: Collection[str],
         properties: Mapping[str, str],
         now: datetime,
+        delete: Mapping[str, Positions] = MappingProxyType({}),
     ) -> str:
         """Return a new key of metadata, without an object."""
-        del add, drop, properties, now
+        del add, drop, properties, now, delete
         self._versions += 1
         number = f"{self._versions % 100000:05d}"
         return f"tables/{state.name}/metadata/{number}-{self._new_uuid()}.metadata.json"

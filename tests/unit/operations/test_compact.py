@@ -12,9 +12,10 @@ import pytest
 
 from support.fake_output import Declared, FakeOutput, Wire
 from support.small_lake import NOW, TOPIC, SmallLake, day, days, pipeline
-from tallystick.errors import InvalidRequest
+from tallystick.errors import Corrupt, InvalidRequest
 from tallystick.format import keys
 from tallystick.operations.compact import CompactOptions, CompactResult, compact
+from tallystick.operations.compact import publish as publish_module
 from tallystick.operations.compact.local import LocalWriter
 from tallystick.operations.compare import compare
 from tallystick.operations.dead_letters import WantedLetters, read_dead_letters
@@ -25,9 +26,11 @@ from tallystick.operations.status import read_log, read_tables
 from tallystick.operations.status.timeline import read_timeline
 from tallystick.operations.verify import verify
 from tallystick.pipeline import Column, Lookback, Pipeline, Table
+from tallystick.protocol.invariants import InvariantError
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.reading import live_files, static_table
 from tallystick.tables.rows import StoredRows
+from tallystick.tables.staging import IcebergTables
 
 EVERYTHING = CompactOptions(until=day(9), files_min=2)
 
@@ -377,3 +380,42 @@ def test_grants_of_killed_compactions_are_cancelled_after_a_day(small: SmallLake
     small.lake.runtime = replace(small.runtime, now=lambda: NOW + timedelta(days=1))
     compacted(small)
     assert small.lake.load_existing().root.compacting == ()
+
+
+class OvertakenTables(IcebergTables):
+    """Tables whose first metadata of a compaction is followed by the commit of a replacement, before the swap."""
+
+    def __init__(self, small: SmallLake) -> None:
+        super().__init__(small.store, small.runtime)
+        self._small, self._done = small, False
+
+    def stage(self, *arguments: Any, **named: Any) -> str:
+        staged = super().stage(*arguments, **named)
+        if not self._done:
+            self._done = True
+            self._small.job = b"version 2"
+            self._small.run(days(2, 3), run="again", mode="replace")
+        return staged
+
+
+def test_a_commit_between_the_decision_and_the_swap_is_decided_on_again(small: SmallLake) -> None:
+    before = everything(small)
+    compact(small.lake, OvertakenTables(small), LocalWriter(small.lake), EVERYTHING)
+    assert everything(small) == before
+    proven(small)
+    assert small.lake.load_existing().root.compacting == ()
+
+
+def test_a_decision_on_the_first_root_would_lose_the_commit(
+    small: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The removed guard of the test above."""
+    real, first = publish_module.decide_compaction, {}
+
+    def once(root: Any, entries: Any, compaction: Any, **more: Any) -> Any:
+        decision = real(root, entries, compaction, **more)
+        return first.setdefault(compaction.key, decision)
+
+    monkeypatch.setattr(publish_module, "decide_compaction", once)
+    with pytest.raises((Corrupt, InvariantError)):
+        compact(small.lake, OvertakenTables(small), LocalWriter(small.lake), EVERYTHING)

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tallystick.format import keys
+from tallystick.format.compaction import CompactionGrant
 from tallystick.format.page import Page, PageRef
 from tallystick.format.root import Root
 from tallystick.protocol.ledger import Ledger
@@ -39,9 +40,14 @@ def page_ref(number: int) -> PageRef:
 
 
 GRANTED = entry(0, 1, grant=granted(0, 1, generation=3), commit=committed(0, 1, generation=2))
+MOVED = replace(committed(2, 3), compactions={"flights": keys.CompactionId(uuid(40))})
 MARKED = mark(
-    replace(SAMPLE_ROOT, pages=(page_ref(1),)),
-    [GRANTED, entry(2, 3, commit=committed(2, 3)), entry(7, 8, grant=granted(7, 8))],
+    replace(
+        SAMPLE_ROOT,
+        pages=(page_ref(1),),
+        compacting=(CompactionGrant(key=keys.compaction("flights", uuid(41)), granted_at=T0),),
+    ),
+    [GRANTED, entry(2, 3, commit=MOVED), entry(7, 8, grant=granted(7, 8))],
     retained=[replace(SAMPLE_RECORD, pages=(page_ref(2),))],
     reached=[data(OTHER, 7), "tables/flights/metadata/00001-a.metadata.json"],
     reports=[keys.report(at(2), at(3), "a1", uuid(5))],
@@ -72,6 +78,9 @@ MARKED = mark(
         keys.report(at(0), at(1), "a2", uuid(6)),
         keys.report(at(2), at(3), "a1", uuid(5)),
         keys.probe(uuid(8)),
+        keys.compaction("flights", uuid(40)),
+        keys.compaction("flights", uuid(41)),
+        keys.shared_file("flights", uuid(41), "0", uuid(1)),
     ],
 )
 def test_a_needed_key_is_kept(key: str) -> None:
@@ -94,6 +103,10 @@ def test_a_needed_key_is_kept(key: str) -> None:
         keys.report(at(2), at(3), "a2", uuid(6)),
         keys.probe(uuid(9)),
         keys.probe(uuid(9)) + "-absent",
+        keys.compaction("flights", uuid(42)),
+        # The tables' metadata names the files of a published compaction, if they need them.
+        keys.shared_file("flights", uuid(40), "0", uuid(1)),
+        keys.deletes("flights", uuid(1)),
     ],
 )
 def test_a_key_that_nothing_needs_is_deleted(key: str) -> None:
