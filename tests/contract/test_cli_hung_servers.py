@@ -111,7 +111,8 @@ COMMANDS: Mapping[str, Mapping[str, Hang]] = {
         ),
     },
     "compact": {
-        "at once": Hang(argv=(), waits_for="writing .probe/"),
+        "at once": Hang(argv=()),
+        "after the root": Hang(argv=(), answered=AFTER_ROOT, waits_for="writing .probe/"),
         "at once, --dry-run": Hang(argv=("--dry-run",)),
         "after the root, --dry-run": Hang(
             argv=("--dry-run",), answered=AFTER_ROOT, waits_for="reading ledger/"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import accumulate
 from typing import ClassVar
 
@@ -40,13 +41,19 @@ class Run(StoredValue):
     @property
     def interval(self) -> Interval:
         """The interval of the plan that wrote the file."""
-        start, end = keys.part_interval(keys.data_file_parts(self.key)[1])
-        return Interval(start=start, end=end)
+        return _interval_of(keys.data_file_parts(self.key)[1])
 
     @property
     def plan(self) -> keys.PlanKey:
         """The plan that wrote the file."""
         return keys.plan_of_data_file(self.key)
+
+
+@lru_cache(maxsize=16_384)
+def _interval_of(part: str) -> Interval:
+    """Return the interval of a key's part. A compaction has thousands of runs, of some hundred intervals."""
+    start, end = keys.part_interval(part)
+    return Interval(start=start, end=end)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
