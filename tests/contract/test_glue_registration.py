@@ -282,11 +282,11 @@ def test_each_refusal_of_glue_becomes_the_error_with_what_to_do_next(
     glue: Any, database: str, code: str, kind: type[Exception]
 ) -> None:
     def refuse() -> None:
-        raise ClientError({"Error": {"Code": code, "Message": "said Glue."}}, "CreateTable")
+        raise ClientError({"Error": {"Code": code, "Message": "stated Glue."}}, "CreateTable")
 
     registrar = registrar_of(glue, database, at_call("before create_table events", refuse))
     with pytest.raises(
-        kind, match=rf"registration company: database small_\d+ of AWS Glue: {code}: said Glue\."
+        kind, match=rf"registration company: database small_\d+ of AWS Glue: {code}: stated Glue\."
     ):
         registrar.register(pointers(1))
 

@@ -229,8 +229,8 @@ def test_a_catalog_that_writes_metadata_of_its_own_is_refused(catalog: RestCatal
 def test_each_refusal_becomes_the_error_with_what_to_do_next(
     catalog: RestCatalogServer, status: int, kind: type[TallystickError], hint: str
 ) -> None:
-    catalog.answers["register events"] = (status, f'{{"error": {{"message": "said {SECRET}"}}}}')
-    with pytest.raises(kind, match=rf"registration company: .*{status} .*said \*\*\*") as caught:
+    catalog.answers["register events"] = (status, f'{{"error": {{"message": "stated {SECRET}"}}}}')
+    with pytest.raises(kind, match=rf"registration company: .*{status} .*stated \*\*\*") as caught:
         registrar_of(catalog).register(pointers(1))
     assert hint in caught.value.hint
     assert SECRET not in str(caught.value)
@@ -249,7 +249,7 @@ def test_a_connection_without_an_address_is_an_error_of_the_settings() -> None:
         RestRegistrar(DECLARED, HttpSettings).register(pointers(1))
 
 
-def test_the_levels_of_a_namespace_are_separated_as_the_catalog_says(
+def test_the_levels_of_a_namespace_are_separated_as_the_catalog_states(
     catalog: RestCatalogServer,
 ) -> None:
     catalog.namespaces = {"sales.small"}

@@ -33,8 +33,8 @@ class CheckedGlue:
         self._step(f"before update_table {table}")
         now = self._client.get_table(DatabaseName=how["DatabaseName"], Name=table)["Table"]
         if how.get("VersionId", now["VersionId"]) != now["VersionId"]:
-            said = {"Code": "ConcurrentModificationException", "Message": "Update table failed"}
-            raise ClientError({"Error": said}, "UpdateTable")
+            stated = {"Code": "ConcurrentModificationException", "Message": "Update table failed"}
+            raise ClientError({"Error": stated}, "UpdateTable")
         return self._called("update_table", table, how, began=True)
 
     def close(self) -> None:

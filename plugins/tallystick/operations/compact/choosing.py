@@ -47,7 +47,7 @@ class CompactOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFile:
-    """A file that a table lists. `is_current`: it has the table's partition rules of now."""
+    """A file that a table lists. `is_current`: it has the current partition rules of the table."""
 
     key: str
     size_bytes: int

@@ -149,11 +149,11 @@ class GlueRegistrar:
 
     def _error(self, error: Exception) -> TallystickError:
         code = _code(error)
-        said = (
+        stated = (
             error.response["Error"].get("Message", "") if isinstance(error, ClientError) else error
         )
         message = (
-            f"registration {self.declared.name}: {self.where}: {code}: {said}".rstrip(".") + "."
+            f"registration {self.declared.name}: {self.where}: {code}: {stated}".rstrip(".") + "."
         )
         if code in _BUSY:
             return OutputBusy(
