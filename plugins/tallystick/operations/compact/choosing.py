@@ -89,7 +89,7 @@ def choose(
         for e in snapshot.whole_ledger().entries
         if e.committed is not None and _is_settled(e, options.until)
     }
-    fed = {plan: _tables_with_outputs(lake, entry) for plan, entry in entries.items()}
+    fed = {plan: _tables_with_outputs(lake, root, entry) for plan, entry in entries.items()}
     found: list[ChosenCompaction] = []
     for name in options.tables or sorted(root.tables):
         table = root.tables[name]
@@ -118,14 +118,14 @@ def _is_settled(entry: Entry, until: datetime) -> bool:
     return entry.granted is None and not entry.pending and entry.interval.end <= until
 
 
-def _tables_with_outputs(lake: Lake, entry: Entry) -> frozenset[str]:
+def _tables_with_outputs(lake: Lake, root: Root, entry: Entry) -> frozenset[str]:
     """Return the tables whose rows an output has, or may have. Reads the plan only if the entry has an output."""
     if not entry.outputs:
         return frozenset()
     assert entry.committed is not None
     plan = lake.plan(entry.committed.plan)
     if plan is None:
-        return frozenset(lake.load_existing().root.tables)
+        return frozenset(root.tables)  # not known which, so none of its files is moved
     where = f"{lake.where(plan.key)}.spec"
     return frozenset(output.table for output in outputs_in_spec(plan.spec, where=where))
 

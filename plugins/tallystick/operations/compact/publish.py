@@ -117,12 +117,13 @@ class PublishAttempt:
         new = tuple(key for key in published if key not in before)
         done = {*published, *left}
         granted = tuple(grant for grant in root.compacting if grant.key not in done)
+        is_unchanged = not new and granted == root.compacting
         result = PublishedCompactions(
-            version=root.version + 1 if new else root.version,
+            version=root.version if is_unchanged else root.version + 1,
             published=tuple(published),
             left=dict(left),
         )
-        if not new and granted == root.compacting:
+        if is_unchanged:
             return NoUpdate(value=result)
         return Update(
             tables={**root.tables, **self._stage(snapshot, changes)},
