@@ -20,7 +20,7 @@ from tallystick.catalog.errors import (
 )
 from tallystick.catalog.results import TableResults
 from tallystick.catalog.routes import ReadCatalog, router
-from tallystick.catalog.sessions import Lakes
+from tallystick.catalog.sessions import SEPARATOR, Lakes
 from tallystick.catalog.tokens import TokenFile
 from tallystick.catalog.versions import SelectionError
 from tallystick.errors import TallystickError
@@ -59,7 +59,9 @@ def build(
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    known = as_catalog_error(error, namespace=request.path_params.get("namespace", ""))
+    path = request.path_params
+    namespace = path.get("namespace", "").replace(SEPARATOR, ".")
+    known = as_catalog_error(error, namespace=namespace, table=path.get("table"))
     if known.status >= 500 and isinstance(error, TallystickError):
         log.warning("%s: %s", shown_path(request.scope), known.message)
     return _answer(known)

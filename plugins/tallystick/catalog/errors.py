@@ -19,6 +19,7 @@ from tallystick.errors import (
 )
 
 RETRY_AFTER_S = 5
+NO_SUCH_NAMESPACE = "NoSuchNamespaceException"
 
 
 class CatalogError(Exception):
@@ -50,7 +51,7 @@ class CatalogError(Exception):
 
 def no_such_namespace(name: str) -> CatalogError:
     """Return the error for a lake that this catalog does not have, or that the caller may not see: one text for both."""
-    return CatalogError(404, "NoSuchNamespaceException", f"Namespace does not exist: {name}")
+    return CatalogError(404, NO_SUCH_NAMESPACE, f"Namespace does not exist: {name}")
 
 
 def no_such_warehouse(name: str) -> CatalogError:
@@ -117,8 +118,21 @@ def bad_request(message: str) -> CatalogError:
     return CatalogError(400, "BadRequestException", message)
 
 
-def as_catalog_error(error: Exception, *, namespace: str = "") -> CatalogError:
-    """Return the error that a client gets for an error of reading a lake. No message of tallystick has secrets."""
+def as_catalog_error(
+    error: Exception, *, namespace: str = "", table: str | None = None
+) -> CatalogError:
+    """Return the error that a client gets for an error of reading a lake. No message of tallystick has secrets.
+
+    `namespace`, `table`: those of the request's path. The specification has one 404 for a table, also if its namespace
+    does not exist: engines such as Trino report any other one as a failure of the catalog.
+    """
+    found = _of_lake(error, namespace)
+    if table is not None and found.kind == NO_SUCH_NAMESPACE:
+        return no_such_table(namespace, table)
+    return found
+
+
+def _of_lake(error: Exception, namespace: str) -> CatalogError:
     match error:
         case CatalogError():
             return error

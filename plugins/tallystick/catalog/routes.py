@@ -17,6 +17,7 @@ from tallystick.catalog.versions import At
 
 REPORT_BYTES_MAX = 1 << 20
 PAGE_MAX = 1000
+NEXT_PAGE = "next-page-token"
 
 _NAMESPACES = "/v1/{prefix}/namespaces"
 _NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
@@ -46,12 +47,12 @@ class PageRequest:
     size: int
 
     def of(self, names: Sequence[str]) -> tuple[Sequence[str], dict[str, str | None]]:
-        """Return the names of this page, and the field with the token of the next one: its last name."""
+        """Return the names of this page, and the field with the token of the next one: its last name, or None."""
         if self.whole:
-            return names, {}
+            return names, {NEXT_PAGE: None}
         left = [name for name in names if name > self.after]
         page = left[: self.size]
-        return page, {"next-page-token": page[-1] if len(left) > len(page) else None}
+        return page, {NEXT_PAGE: page[-1] if len(left) > len(page) else None}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,7 +118,7 @@ def get_namespaces(
     """Return the lakes of the session. No lake has a namespace below it."""
     if parent:
         lake_at(lakes, prefix, parent)
-        return _sent(answer({"namespaces": []}), if_none_match)
+        return _sent(answer({"namespaces": [], NEXT_PAGE: None}), if_none_match)
     names, form = page.of(existing(lakes, prefix))
     return _sent(answer({"namespaces": [[name] for name in names], **form}), if_none_match)
 

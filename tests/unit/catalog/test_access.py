@@ -78,12 +78,11 @@ def test_a_token_sees_its_lakes_and_no_other(guarded: AccessGuard) -> None:
     assert prefix_of(guarded, **OF_SMALL).startswith("small@")
     for prefix in ("latest", prefix_of(guarded, **OF_SMALL)):
         got = call(guarded, "GET", f"/v1/{prefix}/namespaces", headers=OF_SMALL)
-        assert got.json == {"namespaces": [["small"]]}
+        assert got.json["namespaces"] == [["small"]]
     got = call(guarded, "GET", "/v1/latest/namespaces", headers=OF_ALL)
-    assert got.json == {"namespaces": [["other"], ["small"]]}
-    assert call(guarded, "GET", "/v1/latest/namespaces", headers=OF_OTHERS).json == {
-        "namespaces": []
-    }
+    assert got.json["namespaces"] == [["other"], ["small"]]
+    got = call(guarded, "GET", "/v1/latest/namespaces", headers=OF_OTHERS)
+    assert got.json["namespaces"] == []
 
 
 def test_a_foreign_lake_is_answered_exactly_like_one_that_does_not_exist(
@@ -112,7 +111,7 @@ def test_a_foreign_token_gets_nothing_from_any_route(guarded: AccessGuard) -> No
     for method, path in ROUTES:
         got = call(guarded, method, path, headers=OF_OTHERS)
         if path == "/v1/latest/namespaces":
-            assert got.json == {"namespaces": []}
+            assert got.json["namespaces"] == []
         else:
             assert got.status == 404, (method, path)
 
