@@ -48,11 +48,12 @@ if TYPE_CHECKING:
     from tallystick.pipeline import Text as Text
     from tallystick.pipeline import Topic as Topic
     from tallystick.pipeline import Topics as Topics
+    from tallystick.pipeline import Upkeep as Upkeep
 
 __version__ = VERSION
 _DECLARED = [
     *("Avro", "Column", "Csv", "Debezium", "Format", "Json", "Lookback"),
-    *("Pipeline", "Protobuf", "Raw", "Table", "Text", "Topic", "Topics"),
+    *("Pipeline", "Protobuf", "Raw", "Table", "Text", "Topic", "Topics", "Upkeep"),
 ]
 __all__ = [
     "Avro",
@@ -70,6 +71,7 @@ __all__ = [
     "Text",
     "Topic",
     "Topics",
+    "Upkeep",
     "__version__",
     "read_snapshot",
 ]

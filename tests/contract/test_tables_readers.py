@@ -28,6 +28,7 @@ from tallystick.errors import (
 from tallystick.format import keys
 from tallystick.format.columns import FormerName, TableColumn
 from tallystick.format.report import FileReport
+from tallystick.format.upkeep import Upkeep, is_sortable
 from tallystick.runtime import system_runtime
 from tallystick.store import Applied, Store
 from tallystick.store.open import open_store
@@ -54,6 +55,7 @@ KINDS = {
     "price": "decimal(9,2)",
     "huge": "decimal(38,10)",
 }
+SORTED = [name for name, kind in KINDS.items() if is_sortable(kind)]
 COLUMNS = tuple(
     TableColumn(id=3 * i + 2, name=name, type=kind, required=name == "seen")
     for i, (name, kind) in enumerate(KINDS.items())
@@ -212,6 +214,30 @@ def test_an_empty_table_is_read_as_no_rows(table: LakeTable) -> None:
         assert by_pyiceberg(uri).num_rows == 0
         found = by_duckdb("from flights", flights=uri)
         assert (found.num_rows, found.column_names) == (0, list(KINDS))
+
+
+def test_a_table_with_sort_orders_is_read_also_after_a_sorted_column_was_dropped(
+    table: LakeTable,
+) -> None:
+    table.state = replace(
+        table.state,
+        upkeep=Upkeep(snapshots_kept=2, compression="gzip", sort_by=SORTED),
+    )
+    table.commit(table.files([NULLS]))
+    table.commit(table.files([FULL]))
+    table.state = replace(
+        table.state,
+        columns=tuple(c for c in COLUMNS if c.name != "place"),
+        dropped=tuple(c for c in COLUMNS if c.name == "place"),
+        upkeep=Upkeep(snapshots_kept=1, sort_by=["day"]),
+    )
+    table.commit()
+    expected = [{n: v for n, v in row.items() if n != "place"} for row in (NULLS, FULL)]
+    assert in_order(by_pyiceberg(table.uri)) == expected
+    assert in_order(by_duckdb("from flights", flights=table.uri)) == expected
+    metadata = static_table(table.store, table.state.metadata or "").metadata
+    assert [len(order.fields) for order in metadata.sort_orders] == [len(SORTED), 1]
+    assert len(metadata.snapshots) == 1
 
 
 def test_files_of_two_partition_rules_are_read_together(table: LakeTable) -> None:

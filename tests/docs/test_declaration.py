@@ -26,6 +26,7 @@ from tallystick import (
     Text,
     Topic,
     Topics,
+    Upkeep,
 )
 from tallystick.airflow import replay_dag
 from tallystick.engine.decode.json.rows import JsonDecoder
@@ -35,7 +36,7 @@ from tallystick.tables.schema import arrow_type
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "declaration.md").read_text()
 SUBJECTS = (
     *(Pipeline, Topic, Topics, Json, Avro, Protobuf, Csv, Debezium, Text, Raw, Format),
-    *(Column, Table, replay_dag),
+    *(Column, Table, Upkeep, replay_dag),
 )
 
 

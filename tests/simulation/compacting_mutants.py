@@ -10,22 +10,28 @@ from unittest.mock import patch
 
 from simulation import explorer
 from simulation.environment import at
+from tallystick.format import keys
 from tallystick.format.compaction import CompactionGrant
 from tallystick.operations.commit import attempt as commit_module
 from tallystick.operations.commit import shared_rows
 from tallystick.operations.compact import publish as publish_module
 from tallystick.operations.gc import marking
 from tallystick.protocol import compacting, retention
+from tallystick.tables import row_order
 
 Mutant = Callable[[], AbstractContextManager[Any]]
 
 
 @contextmanager
-def _with(*patches: AbstractContextManager[Any], collections: bool = False) -> Iterator[None]:
+def _with(
+    *patches: AbstractContextManager[Any],
+    collections: bool = False,
+    compactions: tuple[int, ...] = (1, 3),
+) -> Iterator[None]:
     """Patch without tallystick's own check before each swap, in schedules with more compactions."""
     with ExitStack() as stack:
         stack.enter_context(patch("tallystick.lake.lake.check_swap", lambda *_: None))
-        stack.enter_context(patch.object(explorer.Schedule, "compactions_drawn", (1, 3)))
+        stack.enter_context(patch.object(explorer.Schedule, "compactions_drawn", compactions))
         if collections:
             stack.enter_context(patch.object(explorer.Schedule, "collections_drawn", (3, 5)))
         for one in patches:
@@ -107,9 +113,10 @@ def forgets_other_compactions() -> AbstractContextManager[Any]:
 
 def published_is_not_recognised() -> AbstractContextManager[Any]:
     """Forget after a lost reply that the compaction was published."""
-    return _with(
-        patch.object(publish_module.PublishAttempt, "_published_before", lambda *_: frozenset())
+    forgotten = patch.object(
+        publish_module.PublishAttempt, "_published_before", lambda *_: frozenset()
     )
+    return _with(forgotten, compactions=(6,))
 
 
 def no_grant_is_needed() -> AbstractContextManager[Any]:
@@ -152,6 +159,22 @@ def gc_forgets_records_of_compactions() -> AbstractContextManager[Any]:
     return _with(nothing, collections=True)
 
 
+def numbers_taken_for_positions() -> AbstractContextManager[Any]:
+    """Delete rows of a sorted file at their numbers, and not at their positions."""
+    untranslated = patch.object(row_order.RowPlaces, "ranges", lambda _, numbers: numbers)
+    return _with(untranslated, compactions=(6,))
+
+
+def gc_forgets_row_orders() -> AbstractContextManager[Any]:
+    """Delete the row orders of compactions that entries name."""
+    real = retention.Marked.keeps
+
+    def keeps(marked: retention.Marked, key: str) -> bool:
+        return real(marked, key) and keys.kind(key) != "row order"
+
+    return _with(patch.object(retention.Marked, "keeps", keeps), collections=True)
+
+
 MUTANTS: dict[str, Mutant] = {
     "a replacement ignores compactions": replacement_ignores_compactions,
     "a replacement keeps moved rows": replacement_keeps_moved_rows,
@@ -164,4 +187,6 @@ MUTANTS: dict[str, Mutant] = {
     "gc forgets granted compactions": gc_forgets_granted_compactions,
     "gc forgets compactions": gc_forgets_compactions,
     "gc forgets the records of compactions": gc_forgets_records_of_compactions,
+    "numbers of rows are taken for positions": numbers_taken_for_positions,
+    "gc forgets row orders": gc_forgets_row_orders,
 }

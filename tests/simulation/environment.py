@@ -16,20 +16,22 @@ from types import MappingProxyType
 from typing import Any
 
 import greenlet
+import numpy as np
 
 from tallystick.errors import Corrupt, IdentityChanged, NotYet
 from tallystick.format import keys
-from tallystick.format.compaction import SharedFile
+from tallystick.format.compaction import RowOrder, SharedFile
 from tallystick.format.interval import Interval
 from tallystick.format.offsets import Position
 from tallystick.format.report import FileReport
 from tallystick.format.root import RootTable
 from tallystick.operations.compact.choosing import ChosenCompaction, TableFile
-from tallystick.operations.compact.groups import FileGroup
+from tallystick.operations.compact.groups import SmallFile
 from tallystick.pipeline import Column, Pipeline, Table
 from tallystick.protocol.compacting import Positions
 from tallystick.runtime import Runtime
 from tallystick.store import Applied, ETag, Listed, NotApplied, Outcome, Stored, Unknown
+from tallystick.tables.row_order import order_bytes, read_places
 from tallystick.tables.state import TableState
 
 EPOCH = datetime(2013, 1, 1, tzinfo=UTC)
@@ -327,6 +329,7 @@ class SimulatedTables:
         properties: Mapping[str, str],
         now: datetime,
         delete: Mapping[str, Positions] = MappingProxyType({}),
+        sorted_by: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> str:
         files: dict[str, str | None] = {}
         if state.metadata is not None:
@@ -372,29 +375,53 @@ class SimulatedTables:
             )
 
     def write(
-        self, table: ChosenCompaction, compaction: keys.CompactionId, groups: Sequence[FileGroup]
+        self, chosen: ChosenCompaction, compaction: keys.CompactionId
     ) -> Iterator[SharedFile]:
         """Yield one shared file per group, as the real writer does for a compaction."""
-        for group in groups:
-            rows: list[Any] = []
-            for file in group.files:
-                stored = self.store.get(file.key)
-                if stored is None:
-                    raise Corrupt(f"{file.key} is gone.", hint="nothing was changed.")
-                rows += json.loads(stored.body)[file.first : file.first + file.run.rows]
-            key = keys.shared_file(table.table, compaction, "0", self.runtime.uuid())
-            self._create(key, rows)
+        for number, group in enumerate(chosen.groups):
+            rows = [self._run(file) for file in group.files]
+            numbered = [(row, run) for run, some in enumerate(rows) for row in some]
+            # Half of the files are sorted, by something that mixes the runs.
+            is_sorted = int(self.runtime.uuid()[-1], 16) % 2 == 0
+            if is_sorted:
+                numbered.sort(key=lambda one: repr(one[0])[::-1])
+            key = keys.shared_file(chosen.table, compaction, f"{number}", self.runtime.uuid())
+            self._create(key, [row for row, _ in numbered])
             made = self.store.sim.objects[key]
             yield SharedFile(
                 file=FileReport(
-                    table=table.table,
+                    table=chosen.table,
                     key=key,
                     etag=made.etag,
                     size_bytes=len(made.body),
-                    rows=len(rows),
+                    rows=len(numbered),
                 ),
                 runs=tuple(file.run for file in group.files),
+                order=self._order(chosen.table, compaction, [run for _, run in numbered])
+                if is_sorted
+                else None,
             )
+
+    def _run(self, file: SmallFile) -> list[Any]:
+        stored = self.store.get(file.key)
+        if stored is None:
+            raise Corrupt(f"{file.key} is gone.", hint="nothing was changed.")
+        rows: list[Any] = json.loads(stored.body)
+        if file.shared is not None and file.shared.order is not None:
+            places = read_places(self.store, file.shared)
+            if places is None:
+                raise Corrupt(f"{file.shared.order.key} is gone.", hint="nothing was changed.")
+            assert places.places is not None
+            rows = [rows[position] for position in places.places]
+        return rows[file.first : file.first + file.run.rows]
+
+    def _order(self, table: str, compaction: keys.CompactionId, runs: Sequence[int]) -> RowOrder:
+        key = keys.row_order(table, compaction, "0", self.runtime.uuid())
+        body = order_bytes(np.array(runs))
+        while not isinstance(self.store.create(key, body), Applied):
+            if key in self.store.sim.objects:
+                break
+        return RowOrder(key=key, etag=self.store.sim.objects[key].etag, sorted_by=(1,))
 
     def _listed(self, metadata: str) -> dict[str, str | None]:
         stored = self.store.get(metadata)

@@ -65,13 +65,16 @@ class Oracle:
         """Check that the compactions that entries name are there, and the files of those that may be published."""
         for entry in self.entries_before:
             for table, uuid in ((entry["committed"] or {}).get("compactions") or {}).items():
-                self._object(
-                    f"compactions/{table}/{uuid}.json", f"compaction of {entry['interval']}"
-                )
+                why = f"compaction of {entry['interval']}"
+                for shared in self._object(f"compactions/{table}/{uuid}.json", why)["files"]:
+                    order = shared["order"] and shared["order"]["key"]
+                    if order and order not in self.sim.objects:
+                        raise ViolationError(f"I3: {order}, a row order of a {why}, does not exist")
         for grant in root["compacting"]:
             uuid = grant["key"].removesuffix(".json").split("/")[-1]
             for key in self.deleted:
-                if f"/shared/{uuid}/" in key or key == grant["key"]:
+                inside = f"/shared/{uuid}/" in key or key.startswith(grant["key"][: -len(".json")])
+                if inside:
                     raise ViolationError(f"I9: {key} of the granted {grant['key']} was deleted")
 
     def _rows(self, name: str, metadata: str, when: str = "") -> list[tuple[str, int, int, int]]:

@@ -332,9 +332,10 @@ class NoTables:
         properties: Mapping[str, str],
         now: datetime,
         delete: Mapping[str, Positions] = MappingProxyType({}),
+        sorted_by: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> str:
         """Return a new key of metadata, without an object."""
-        del add, drop, properties, now, delete
+        del add, drop, properties, now, delete, sorted_by
         self._versions += 1
         number = f"{self._versions % 100000:05d}"
         return f"tables/{state.name}/metadata/{number}-{self._new_uuid()}.metadata.json"

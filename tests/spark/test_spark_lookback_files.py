@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tallystick.engine.transform import written_schema
 from tallystick.errors import Corrupt
+from tallystick.format import keys
 from tallystick.format.columns import TableColumn
+from tallystick.format.compaction import RowOrder
 from tallystick.operations.row_places import FileRows
 from tallystick.pipeline import Column, Table
 from tallystick.spark.lookback import _rows
 from tallystick.store import Applied
 from tallystick.store.memory import MemoryStore
+from tallystick.tables.row_order import sorted_rows
 from tallystick.tables.schema import arrow_schema
 
 OLD = (
@@ -53,6 +57,35 @@ def test_rows_of_a_shared_file_are_read_by_their_positions() -> None:
     ]
     found = pa.Table.from_batches(_rows(store, "file", wanted, written_schema(NOW), IDS))
     assert found["number"].to_pylist() == [1, 2, 3, 4, 5, 9]
+
+
+@pytest.mark.parametrize("row_order_is_there", [True, False])
+def test_rows_of_a_sorted_shared_file_are_read_by_their_row_order(row_order_is_there: bool) -> None:
+    store, sink = MemoryStore(), io.BytesIO()
+    # Three runs of 4, 3 and 3 rows; sorted by a number that mixes them.
+    unsorted = [{"n": n * 7 % 10, "kind": None, "ratio": None} for n in range(10)]
+    runs = (4, 3, 3)
+    table = pa.Table.from_pylist(unsorted, schema=arrow_schema(OLD))
+    rows, body = sorted_rows(table, ["n"], np.repeat(np.arange(3), runs))
+    pq.write_table(rows, sink, row_group_size=4)
+    outcome = store.create("file", sink.getvalue())
+    key = keys.row_order("sums", "1" * 32, "0", "2" * 32)
+    stored = store.create(key, body)
+    assert isinstance(outcome, Applied)
+    assert isinstance(stored, Applied)
+    order = RowOrder(key=key, etag=stored.etag, sorted_by=(1,))
+    wanted = [
+        FileRows(key="file", etag=outcome.etag, first=first, rows=count, order=order, runs=runs)
+        for first, count in ((0, 4), (7, 3))
+    ]
+    if not row_order_is_there:
+        store.delete([key])
+        with pytest.raises(Corrupt, match=key):
+            list(_rows(store, "file", wanted, written_schema(NOW), IDS))
+        return
+    found = pa.Table.from_batches(_rows(store, "file", wanted, written_schema(NOW), IDS))
+    expected = sorted(n * 7 % 10 for n in (0, 1, 2, 3, 7, 8, 9))
+    assert found["number"].to_pylist() == expected
 
 
 def test_rows_are_matched_by_column_id_and_cast() -> None:

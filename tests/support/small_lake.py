@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,7 +19,7 @@ from tallystick.operations.adopt_topic import Adopted, adopt
 from tallystick.operations.commit import CommitResult, commit
 from tallystick.operations.plan import PlanRequest, PlanResult, plan
 from tallystick.operations.run_request import RunDates, parse_params
-from tallystick.pipeline import Column, Pipeline, Table
+from tallystick.pipeline import Column, Pipeline, Table, Upkeep
 from tallystick.runtime import Runtime
 from tallystick.store import Store
 from tallystick.store.memory import MemoryStore
@@ -60,6 +60,11 @@ def pipeline(warehouse: str) -> Pipeline:
             ),
         ],
     )
+
+
+def with_short_history(warehouse: str) -> Pipeline:
+    """Declare the same pipeline; metadata lists one snapshot and one earlier metadata file, as after fifty commits."""
+    return replace(pipeline(warehouse), upkeep=Upkeep(snapshots_kept=1, metadata_kept=1))
 
 
 def counting_runtime(first: int = 1) -> Runtime:
@@ -213,12 +218,18 @@ class SmallLake:
             partition_by=root_table.partition_by,
             dropped=root_table.dropped,
             former_names=root_table.former_names,
+            upkeep=root_table.upkeep,
         )
 
 
-def good_lake(store: Store | None = None, *, dag: str = "small") -> SmallLake:
+def good_lake(
+    store: Store | None = None,
+    *,
+    dag: str = "small",
+    declared: Callable[[str], Pipeline] = pipeline,
+) -> SmallLake:
     """Return a lake with days out of order, an empty one, a replacement, a gap (day 4) and a pending grant (day 6)."""
-    small = SmallLake(store=store or MemoryStore(), dag=dag)
+    small = SmallLake(store=store or MemoryStore(), dag=dag, declared=declared)
     small.run(days(3, 4))
     small.run(days(1, 2))
     small.run(days(2, 3))

@@ -74,13 +74,14 @@ def driver_environment(
     worker: Mapping[str, str],
     *,
     kafka_name: str,
-    kafka: KafkaSettings,
+    kafka: KafkaSettings | None,
     result_file: Path,
     master: str,
 ) -> dict[str, str]:
     """Return the complete environment of spark-submit: the allowed variables of `worker`, and those of this job.
 
-    Of TALLYSTICK_KAFKA_* it contains only the pipeline's own connection, and no connection of outputs or registries. If
+    Of TALLYSTICK_KAFKA_* it contains only the pipeline's own connection, none if `kafka` is None, and no connection of
+    outputs or registries. If
     the master is local, Spark binds the loopback interface, and by default its Python workers run on this process's
     Python.
     """
@@ -90,7 +91,8 @@ def driver_environment(
         for name, value in worker.items()
         if (name in names or name.startswith(_PREFIXES)) and not name.startswith(_CONNECTIONS)
     }
-    kept[env_name(KafkaSettings, kafka_name)] = kafka.as_env_json()
+    if kafka is not None:
+        kept[env_name(KafkaSettings, kafka_name)] = kafka.as_env_json()
     kept[RESULT_FILE_ENV] = str(result_file)
     # The driver's output appears in the task's log when it is written, not when the driver ends.
     kept["PYTHONUNBUFFERED"] = "1"

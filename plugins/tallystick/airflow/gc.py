@@ -18,7 +18,7 @@ from tallystick.airflow.opening import open_warehouse
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.errors import InvalidPipeline
 from tallystick.format import keys
-from tallystick.operations.gc import CANCEL_AFTER, READER_GRACE, Collection, collect
+from tallystick.operations.gc import CANCEL_AFTER, Collection, collect
 
 RETRIES = 2
 RETRY_DELAY = timedelta(minutes=5)
@@ -30,7 +30,7 @@ def gc_dag(
     delete: bool = False,
     schedule: Any = "@daily",
     start_date: datetime = datetime(2024, 1, 1, tzinfo=UTC),
-    reader_grace: timedelta = READER_GRACE,
+    reader_grace: timedelta | None = None,
     cancel_after: timedelta | None = CANCEL_AFTER,
     dag_id: str = "gc",
     tags: Iterable[str] = ("tallystick",),
@@ -88,7 +88,7 @@ class CollectOperator(BaseOperator):
         self,
         *,
         warehouse: str,
-        reader_grace: timedelta,
+        reader_grace: timedelta | None,
         cancel_after: timedelta | None,
         **kwargs: Any,
     ) -> None:

@@ -30,7 +30,7 @@ _WARNING = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} WARNING tallystick"
 
 
 class ScrubbedSparkSubmit(SparkSubmitHook):
-    """One spark-submit in client mode, with an allow-listed environment.
+    """One spark-submit in client mode, with an allow-listed environment. `kafka`: None if the job reads no topic.
 
     Raises SettingsError if the connection is not defined (Airflow's hook would silently fall back to YARN), if its master
     is not supported, and if its deploy mode is cluster: the task reads the result from this machine's disk.
@@ -43,9 +43,9 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
         self,
         *,
         conf: Mapping[str, str],
-        kafka_name: str,
-        kafka: KafkaSettings,
         result_file: Path,
+        kafka_name: str = "default",
+        kafka: KafkaSettings | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

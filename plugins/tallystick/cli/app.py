@@ -284,7 +284,7 @@ def tables(
         False, "--files", help="Show files by size, and all objects with the reason to keep them."
     ),
     reader_grace: str | None = typer.Option(
-        None, "--reader-grace", metavar="TIME", help="With --files: that of gc. Default: 24h."
+        None, "--reader-grace", metavar="TIME", help="With --files: that of gc. Default: as gc's."
     ),
     as_of: str | None = AsOf,
     catalog: str | None = typer.Option(
@@ -486,8 +486,11 @@ def publish(
 def gc(
     lake: str | None = LakeUri,
     delete: bool = typer.Option(False, "--delete", help="Delete; otherwise nothing is changed."),
-    reader_grace: str = typer.Option(
-        "24h", "--reader-grace", metavar="TIME", help="Keep versions that were current within it."
+    reader_grace: str | None = typer.Option(
+        None,
+        "--reader-grace",
+        metavar="TIME",
+        help="Keep versions that were current within it. Default: as declared, or 24h.",
     ),
     cancel_after: str = typer.Option(
         "7d", "--cancel-after", metavar="TIME", help="Cancel grants planned longer ago; or never."
@@ -501,7 +504,9 @@ def gc(
     found = collecting.collected(
         _open(lake, writes=delete),
         delete=delete,
-        reader_grace=collecting.duration(reader_grace, "--reader-grace"),
+        reader_grace=None
+        if reader_grace is None
+        else collecting.duration(reader_grace, "--reader-grace"),
         cancel_after=None
         if cancel_after == "never"
         else collecting.duration(cancel_after, "--cancel-after"),
@@ -523,8 +528,11 @@ def compact(
     older_than: str = typer.Option(
         "24h", "--older-than", metavar="TIME", help="Intervals that ended longer ago."
     ),
-    target_size: str = typer.Option(
-        "128MB", "--target-size", metavar="SIZE", help="Of a shared file, with KB, MB or GB."
+    target_size: str | None = typer.Option(
+        None,
+        "--target-size",
+        metavar="SIZE",
+        help="Of a shared file, with KB, MB or GB; default: the table's file_size_bytes.",
     ),
     min_files: int = typer.Option(
         5, "--min-files", metavar="COUNT", help="Small files that are worth a shared file."
@@ -546,7 +554,7 @@ def compact(
     )
     found = compacting.compacted(opened, wanted, dry_run=dry_run)
     if as_json:
-        out_json(compacting.as_json(found))
+        out_json(found.to_json())
     else:
         out(compacting.text(found))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
 from tallystick.cli.errors import bars
 from tallystick.cli.text import grid, many, paragraph, shown, size
@@ -35,14 +34,19 @@ def size_bytes(text: str, option: str) -> int:
 
 
 def options(
-    lake: Lake, *, tables: Sequence[str], older_than: timedelta, target: str, min_files: int
+    lake: Lake,
+    *,
+    tables: Sequence[str],
+    older_than: timedelta,
+    target: str | None,
+    min_files: int,
 ) -> CompactOptions:
     """Return the options of a compaction."""
     until = lake.runtime.now() - older_than
     return CompactOptions(
         until=until.replace(microsecond=0),
         tables=tuple(tables),
-        target_bytes=size_bytes(target, "--target-size"),
+        target_bytes=None if target is None else size_bytes(target, "--target-size"),
         files_min=min_files,
     )
 
@@ -92,23 +96,3 @@ def _tables(tables: Mapping[str, CompactedFiles]) -> str:
         for name, one in sorted(tables.items())
     ]
     return grid(headings, rows, right=headings[1:]) if rows else ""
-
-
-def as_json(answer: CompactResult) -> dict[str, Any]:
-    """Return the answer for programs."""
-    return {
-        "lake": answer.uri,
-        "version": answer.version,
-        "dry_run": answer.dry_run,
-        "tables": {
-            name: {
-                "files_before": one.files_before,
-                "files_after": one.files_after,
-                "bytes_before": one.bytes_before,
-                "bytes_after": one.bytes_after,
-                "rows": one.rows,
-            }
-            for name, one in sorted(answer.tables.items())
-        },
-        "left": dict(answer.left),
-    }

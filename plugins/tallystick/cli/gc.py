@@ -45,7 +45,7 @@ def duration(text: str, option: str) -> timedelta:
 
 
 def collected(
-    lake: Lake, *, delete: bool, reader_grace: timedelta, cancel_after: timedelta | None
+    lake: Lake, *, delete: bool, reader_grace: timedelta | None, cancel_after: timedelta | None
 ) -> Collection:
     """Run gc, with bars on a terminal. Safe to repeat: `tallystick.operations.gc.collect` is."""
     from tallystick.tables.reach import IcebergReach  # PyIceberg is slow to import

@@ -60,9 +60,8 @@ _WHY: Mapping[Rule, str] = {
 def found(lake: Lake, reader_grace: str | None) -> LakeFiles:
     """Read all objects of a lake, with bars on a terminal. `reader_grace`: a duration; None is the default of gc."""
     from tallystick.cli.gc import duration
-    from tallystick.operations.gc import READER_GRACE
 
-    grace = READER_GRACE if reader_grace is None else duration(reader_grace, "--reader-grace")
+    grace = None if reader_grace is None else duration(reader_grace, "--reader-grace")
     with bars() as watch:
         return read_files(lake, reader_grace=grace, watch=watch)
 

@@ -1,4 +1,4 @@
-"""Writes a table's rows as Parquet files: zstd, Iceberg field ids, bounded memory, a file per partition value.
+"""Writes a table's rows as Parquet files: Iceberg field ids, bounded memory, a file per partition value.
 
 Rows wait in memory until they fill a row group. Files grow in a local folder until they reach their target size. Then
 each file is uploaded in one request. Neither a table nor a file is ever held whole in memory.
@@ -25,6 +25,7 @@ from tallystick.engine.spill import TableSpill
 from tallystick.engine.upload import Upload
 from tallystick.format.plan import PlannedTable
 from tallystick.format.report import FileReport, Lineage
+from tallystick.format.upkeep import DEFAULT
 from tallystick.tables.partitioning import PartitionValues, partitions_in, split_by_partition
 from tallystick.tables.schema import arrow_schema, uuid_bytes
 from tallystick.tables.statistics import column_statistics, split_offsets
@@ -37,12 +38,13 @@ class WriteLimits:
     """Limits of the memory, the file sizes and the open files of one table's writer.
 
     `waiting_bytes`: rows held in memory; if there are more than `files_open` partition values, also their sorted copy.
+    `file_bytes`: None is that of the table.
     """
 
     group_rows: int = 262_144
     group_bytes: int = 48 << 20
     waiting_bytes: int = 96 << 20
-    file_bytes: int = 128 << 20
+    file_bytes: int | None = None
     files_open: int = 32
 
 
@@ -88,6 +90,8 @@ class TableWriter:
         self._upload = upload
         self._folder = folder
         self._limits = limits or WriteLimits()
+        file_bytes = self._limits.file_bytes
+        self._file_bytes = table.file_size_bytes if file_bytes is None else file_bytes
         self._room = room
         self._open: dict[PartitionValues, _OpenFile] = {}
         self._seen: set[PartitionValues] = set()
@@ -198,9 +202,9 @@ class TableWriter:
         self._note_lineage(opened, rows)
         if opened.writer is None:
             opened.sink = pa.OSFile(str(opened.path), "wb")
-            opened.writer = parquet_writer(opened.sink, rows)
+            opened.writer = parquet_writer(opened.sink, rows, self._table.compression)
         opened.writer.write_table(rows, row_group_size=self._limits.group_rows)
-        if opened.sink is not None and opened.sink.tell() >= self._limits.file_bytes:
+        if opened.sink is not None and opened.sink.tell() >= self._file_bytes:
             self._send(opened.partition)
 
     def _note_lineage(self, opened: _OpenFile, rows: pa.Table) -> None:
@@ -275,8 +279,10 @@ def _finish(opened: _OpenFile) -> None:
         opened.sink = None
 
 
-def parquet_writer(sink: pa.NativeFile, sample: pa.Table) -> pq.ParquetWriter:
-    """Open a zstd Parquet file for rows like `sample`, whose values determine the encodings."""
+def parquet_writer(
+    sink: pa.NativeFile, sample: pa.Table, compression: str = DEFAULT.compression
+) -> pq.ParquetWriter:
+    """Open a Parquet file for rows like `sample`, whose values determine the encodings."""
     repeating = _repeating(sample)
     # Offsets and timestamps ascend: stored as differences they take a tenth of the bytes.
     ascending = [
@@ -287,8 +293,8 @@ def parquet_writer(sink: pa.NativeFile, sample: pa.Table) -> pq.ParquetWriter:
     return pq.ParquetWriter(
         sink,
         sample.schema,
-        compression="zstd",
-        compression_level=1,
+        compression="none" if compression == "uncompressed" else compression,
+        compression_level=1 if compression == "zstd" else None,
         use_dictionary=repeating,
         column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
         coerce_timestamps=None,

@@ -5,14 +5,15 @@
     Literal["a", "b"]             one of these strings
     datetime                      an instant like "2013-01-01T05:00:00.000Z"
     timedelta                     whole milliseconds
-    T | None                      null or T; the field itself is never left out
+    T | None                      null or T; the field itself is not left out
     tuple[T, ...], Sequence[T]    a list
     Mapping[str, T]               an object; the values of Mapping[str, Any] are not validated
     a StoredValue                 an object with exactly its fields, or a list of them if it is AS_LIST
     NewType("N", T)               as T
 
-Decoding is strict: if a field is missing, unknown or has the wrong type, or if the class refuses a value, decoding raises
-Corrupt with the path of the field. A new stored value is a dataclass; it needs no code here.
+A field is left out only if it is OMITTED and has its default. Decoding is strict: if another field is missing, if one is
+unknown or has the wrong type, or if the class refuses a value, decoding raises Corrupt with the path of the field. A new
+stored value is a dataclass; it needs no code here.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ from tallystick.format import canonical, keys
 
 NOT_STORED = {"stored": False}
 """The metadata of a dataclass field that is not part of the stored form; such a field has a default."""
+OMITTED = {"omitted": True}
+"""The metadata of a dataclass field that is left out if it has its default, and only then.
+
+For a field that a format gets later: objects without it keep their bytes, and each value still has one stored form.
+"""
 _MS = timedelta(milliseconds=1)
 _Convert = Callable[[Any], Any]
 
@@ -246,6 +252,21 @@ def _fields_of(cls: type[StoredValue]) -> list[tuple[str, _Coder]]:
     return [(name, _coder(hints[name])) for name in stored]
 
 
+def _omitted(cls: type[StoredValue]) -> dict[str, Any]:
+    """Return the defaults of the fields that are left out if they have them."""
+    return {
+        one.name: one.default
+        for one in fields(cls)  # type: ignore[arg-type]
+        if one.metadata.get("omitted", False)
+    }
+
+
+def _refuse_defaults(omitted: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    for name, default in omitted.items():
+        if name in found and found[name] == default:
+            raise _RefusedError("expected no field with its default, found one").inside(f".{name}")
+
+
 def _built(cls: type[StoredValue], values: dict[str, Any]) -> StoredValue:
     try:
         return cls(**values)
@@ -268,33 +289,40 @@ def _object_coder(cls: type[StoredValue]) -> _Coder:
         plain = [name for name, coder in inner if coder.plain]
         return plain, [(name, coder.write) for name, coder in inner if not coder.plain]
 
+    omitted = _omitted(cls)
+
     def write(value: Any) -> dict[str, Any]:
         plain, others = writers()
         out = {name: getattr(value, name) for name in plain}
         for name, convert in others:
             out[name] = convert(getattr(value, name))
+        for name, default in omitted.items():
+            if getattr(value, name) == default:
+                del out[name]
         return out
 
     def read(value: Any) -> StoredValue:
         inner, names = fields_of()
         if type(value) is not dict:
             raise _RefusedError(f"expected an object, found {kind_of(value)}")
-        if value.keys() != names:
-            raise _other_fields(names, value)
+        if value.keys() != names and value.keys() | omitted.keys() != names:
+            raise _other_fields(names - omitted.keys(), names, value)
         out: dict[str, Any] = {}
         name = ""
         try:
             for name, coder in inner:
-                out[name] = coder.read(value[name])
+                if name in value:
+                    out[name] = coder.read(value[name])
         except _RefusedError as refused:
             raise refused.inside(f".{name}") from None
+        _refuse_defaults(omitted, out)
         return _built(cls, out)
 
     return _Coder(write, read)
 
 
-def _other_fields(names: set[str], found: Mapping[str, Any]) -> _RefusedError:
-    missing, unknown = sorted(names - found.keys()), sorted(found.keys() - names)
+def _other_fields(required: set[str], names: set[str], found: Mapping[str, Any]) -> _RefusedError:
+    missing, unknown = sorted(required - found.keys()), sorted(found.keys() - names)
     return _RefusedError(
         f"missing field {missing[0]!r}" if missing else f"unknown field {unknown[0]!r}"
     )

@@ -1,8 +1,10 @@
 """Compactions: immutable, one per group of small files of one table that were rewritten into shared files.
 
-The object lists, for each shared file, the runs in the order in which they are in the file. A run is all rows of one file
-that the report of a committed plan listed. So the rows of a reported file are found as a range of positions in a shared
-file, also in a table whose rows have no lineage.
+The object lists, for each shared file, its runs. A run is all rows of one file that the report of a committed plan
+listed. The rows of a shared file are numbered in the order of its runs, so the rows of a reported file are a range of row
+numbers, also in a table whose rows have no lineage. If a shared file is not sorted, its rows are in the order of their
+numbers. If it is sorted, its row order has the run of the row at each position, and the rows of a run are
+numbered in their order there.
 """
 
 from __future__ import annotations
@@ -57,8 +59,22 @@ def _interval_of(part: str) -> Interval:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RowOrder(StoredValue):
+    """The object with the run of each row of a sorted shared file, and the ids of the columns by which it is sorted."""
+
+    key: str
+    etag: str
+    sorted_by: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        keys.row_order_parts(self.key)
+        if not self.sorted_by or not self.etag:
+            raise ValueError(f"{self.key}: expected columns to sort by and an ETag")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedRun:
-    """A run, and its positions `first <= position < end` in its shared file."""
+    """A run, and its row numbers `first <= number < end` in its shared file."""
 
     run: Run
     first: int
@@ -67,10 +83,11 @@ class PlacedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedFile(StoredValue):
-    """One file with the rows of several runs, in their order."""
+    """One file with the rows of several runs: in their order, or sorted, and then `order` has the run of each row."""
 
     file: FileReport
     runs: tuple[Run, ...]
+    order: RowOrder | None = None
 
     def __post_init__(self) -> None:
         rows = sum(run.rows for run in self.runs)
@@ -80,7 +97,7 @@ class SharedFile(StoredValue):
             )
 
     def placed(self) -> Iterator[PlacedRun]:
-        """Yield the runs with their positions."""
+        """Yield the runs with their row numbers."""
         for run, end in zip(self.runs, accumulate(r.rows for r in self.runs), strict=True):
             yield PlacedRun(run=run, first=end - run.rows, end=end)
 
@@ -105,6 +122,8 @@ class Compaction(StoredObject):
         check_columns(self.columns)
         for shared in self.files:
             keys.check_shared_file(shared.file.key, self.table, self.id)
+            if shared.order is not None:
+                keys.check_row_order(shared.order.key, self.table, self.id)
         named = [run.key for run in self.runs]
         if len(set(named)) != len(named):
             raise ValueError("expected each moved file once, found a file twice")

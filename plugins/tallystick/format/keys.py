@@ -11,6 +11,7 @@
     tables/<table>/shared/<compaction uuid>/<task>-<uuid>.parquet
     tables/<table>/deletes/<uuid>.parquet
     compactions/<table>/<uuid>.json
+    compactions/<table>/<compaction uuid>/<task>-<uuid>.parquet
     scratch/<interval>/<plan uuid>/<attempt>/<task>-<uuid>.parquet
     scratch/<interval>/<plan uuid>/<attempt>/<uuid>.json
     calls/<output>/<interval>/<plan uuid>/<first, 12 digits>-<end, 12 digits>.json
@@ -101,6 +102,9 @@ _SHARED = re.compile(
 )
 _DELETES = re.compile(r"tables/([a-z0-9][a-z0-9_-]{0,62})/deletes/[0-9a-f]{32}\.parquet")
 _COMPACTION = re.compile(r"compactions/([a-z0-9][a-z0-9_-]{0,62})/([0-9a-f]{32})\.json")
+_ROW_ORDER = re.compile(
+    r"compactions/([a-z0-9][a-z0-9_-]{0,62})/([0-9a-f]{32})/[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet"
+)
 _SCRATCH = re.compile(
     rf"scratch/({_INTERVAL_PART})/([0-9a-f]{{32}})/([0-9a-zA-Z][0-9a-zA-Z_-]{{0,63}})"
     r"/(?:[0-9a-z][0-9a-z_-]{0,63}-[0-9a-f]{32}\.parquet|[0-9a-f]{32}\.json)"
@@ -126,6 +130,7 @@ Kind = Literal[
     "shared file",
     "deletes",
     "compaction",
+    "row order",
     "scratch",
     "call",
     "probe",
@@ -136,6 +141,7 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("shared file", _SHARED),
     ("deletes", _DELETES),
     ("compaction", _COMPACTION),
+    ("row order", _ROW_ORDER),
     ("metadata", _WRITTEN_METADATA),
     ("scratch", _SCRATCH),
     ("page", _PAGE),
@@ -312,6 +318,12 @@ def deletes(table: str, uuid: str) -> str:
 def compaction(table: str, uuid: str) -> CompactionKey:
     """Build the key of a compaction."""
     return CompactionKey(f"{COMPACTIONS_PREFIX}{check_name(table, 'table')}/{_uuid(uuid)}.json")
+
+
+def row_order(table: str, compaction_id: str, task: str, uuid: str) -> str:
+    """Build the key of the row order of one shared file; the uuid is new for every upload."""
+    prefix = f"{COMPACTIONS_PREFIX}{check_name(table, 'table')}/{_uuid(compaction_id)}/"
+    return check_row_order(f"{prefix}{task}-{_uuid(uuid)}.parquet", table, compaction_id)
 
 
 def scratch_prefix(plan_key: str, attempt: str) -> str:
@@ -505,6 +517,23 @@ def shared_file_parts(key: str) -> tuple[str, CompactionId]:
     found = _SHARED.fullmatch(key)
     if not found:
         raise ValueError(f"expected the key of a shared file, found {key!r}")
+    return found[1], CompactionId(found[2])
+
+
+def check_row_order(key: str, table: str, compaction_id: str) -> str:
+    """Return the key of a row order of a compaction; raises ValueError."""
+    if row_order_parts(key) != (table, compaction_id):
+        raise ValueError(
+            f"expected a row order of compaction {compaction_id} of table {table!r}, found {key!r}"
+        )
+    return key
+
+
+def row_order_parts(key: str) -> tuple[str, CompactionId]:
+    """Return (table, compaction id) of the key of a row order; raises ValueError."""
+    found = _ROW_ORDER.fullmatch(key)
+    if not found:
+        raise ValueError(f"expected the key of a row order, found {key!r}")
     return found[1], CompactionId(found[2])
 
 

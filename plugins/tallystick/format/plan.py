@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
 from tallystick.format import keys
-from tallystick.format.codec import StoredObject, StoredValue
+from tallystick.format.codec import OMITTED, StoredObject, StoredValue
 from tallystick.format.columns import TableColumn, check_columns
 from tallystick.format.interval import Interval, Request
 from tallystick.format.offsets import OffsetRange, Position
 from tallystick.format.registries import PlannedRegistry
+from tallystick.format.upkeep import COMPRESSIONS, DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,17 +84,27 @@ def check_topic_identity(name: str, topic_id: str, cluster_id: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedTable(StoredValue):
-    """A table in the root of the plan's swap: the columns that the job writes, with their ids, and the partitioning."""
+    """A table in the root of the plan's swap: the columns that the job writes, with their ids, and the partitioning.
+
+    `file_size_bytes`, `compression`: those of its upkeep.
+    """
 
     name: str
     uuid: str
     columns: tuple[TableColumn, ...]
     partition_by: tuple[str, ...] = ()
+    file_size_bytes: int = field(default=DEFAULT.file_size_bytes, metadata=OMITTED)
+    compression: str = field(default=DEFAULT.compression, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "table")
         keys.check_uuid(self.uuid)
         check_columns(self.columns)
+        if self.file_size_bytes < 1 or self.compression not in COMPRESSIONS:
+            raise ValueError(
+                f"expected a file size and one of {', '.join(COMPRESSIONS)}, found {self.file_size_bytes} and "
+                f"{self.compression!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

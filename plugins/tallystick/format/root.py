@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 from tallystick.format import keys
-from tallystick.format.codec import StoredObject, StoredValue
+from tallystick.format.codec import OMITTED, StoredObject, StoredValue
 from tallystick.format.columns import FormerName, TableColumn, check_columns, with_parts
 from tallystick.format.compaction import CompactionGrant
 from tallystick.format.outputs import check_target
@@ -16,6 +16,7 @@ from tallystick.format.page import PageRef
 from tallystick.format.partition_rules import PartitionField
 from tallystick.format.plan import check_topic_identity
 from tallystick.format.registrations import Registration
+from tallystick.format.upkeep import DEFAULT, Upkeep, check_reader_grace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +25,8 @@ class RootTable(StoredValue):
 
     `columns` are those of the table now, `dropped` those that it had, also parts of columns; together they have every id
     that was ever given. `former_names` are the names that columns had before they were renamed. `partition_by` are the
-    rules for new files, `partition_fields` the fields of these and of all earlier rules.
+    rules for new files, `partition_fields` the fields of these and of all earlier rules. `upkeep`: as declared; a commit
+    of the table writes it into the metadata.
     """
 
     uuid: str
@@ -34,10 +36,13 @@ class RootTable(StoredValue):
     dropped: tuple[TableColumn, ...] = ()
     former_names: tuple[FormerName, ...] = ()
     partition_fields: tuple[PartitionField, ...] = ()
+    upkeep: Upkeep = field(default=DEFAULT, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         keys.check_uuid(self.uuid)
         check_columns(self.columns)
+        if missing := sorted(set(self.upkeep.sort_by) - {c.name for c in self.columns}):
+            raise ValueError(f"expected sort_by to name columns, found {missing[0]!r}")
         ids = [c.id for c in with_parts((*self.columns, *self.dropped))]
         if len(set(ids)) != len(ids):
             raise ValueError(f"expected unique column ids, also of dropped columns, found {ids}")
@@ -93,7 +98,7 @@ class Root(StoredObject):
     `former_names`: the names that the pipeline had before it was renamed, the first one first. `uri`: the lake URI that
     the table metadata has in it, so that a copy under another URI is not taken for the lake. `compacting`: the
     compactions that may be published. `compacted`: the last record that describes compactions. `registrations`: the state
-    of each registration by name.
+    of each registration by name. `reader_grace`: the declared one; None: that of gc.
     """
 
     FORMAT: ClassVar[str] = "tallystick.root/1"
@@ -112,6 +117,7 @@ class Root(StoredObject):
     compacting: tuple[CompactionGrant, ...] = ()
     compacted: keys.RecordKey | None = None
     registrations: Mapping[str, Registration] = field(default_factory=dict)
+    reader_grace: timedelta | None = field(default=None, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         for name in (self.pipeline, *self.former_names):
@@ -145,6 +151,8 @@ class Root(StoredObject):
             raise ValueError("expected pending pages to be pages of the index, in its order")
         self._check_compactions()
         self._check_registrations()
+        if self.reader_grace is not None:
+            check_reader_grace(self.reader_grace)
         if self.pending and not self.outputs:
             raise ValueError("expected no pending pages without an output, found some")
 

@@ -435,6 +435,7 @@ class Lake:
             registrations=before.registrations
             if change.registrations is None
             else change.registrations,
+            reader_grace=change.reader_grace if change.declares else before.reader_grace,
         )
         check_swap(before, change.ledger.original(), after, change.ledger)
         check_pages(before, after, change.ledger, pages)

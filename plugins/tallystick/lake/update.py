@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 from tallystick.errors import TallystickError
@@ -22,7 +23,8 @@ class Update(Generic[T]):
     """The next root: tables, topics, an edited ledger, and the intervals that it commits. The swap returns `value`.
 
     `outputs`, `registrations`, `pipeline`: if None, the root's outputs, its registrations or the pipeline's name are
-    unchanged. `then_raise`: an error that is raised after the root is swapped, for a refusal that also changes the root.
+    unchanged. `declares`: the swap is that of a declaration, whose `reader_grace` the root gets; otherwise the root keeps
+    its own. `then_raise`: an error that is raised after the root is swapped, for a refusal that also changes the root.
     `compactions`: those that the swap publishes. `compacting`: the granted ones after it; if None, they are unchanged.
     """
 
@@ -37,6 +39,8 @@ class Update(Generic[T]):
     compactions: tuple[keys.CompactionKey, ...] = ()
     compacting: tuple[CompactionGrant, ...] | None = None
     registrations: Mapping[str, Registration] | None = None
+    declares: bool = False
+    reader_grace: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

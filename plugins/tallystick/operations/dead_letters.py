@@ -15,7 +15,7 @@ from tallystick.errors import Corrupt, InvalidRequest
 from tallystick.format.interval import Interval
 from tallystick.format.page import Entry
 from tallystick.lake import Lake, Snapshot
-from tallystick.operations.row_places import FileRows, rows_by_interval
+from tallystick.operations.row_places import FileRows, places_of, rows_by_interval
 from tallystick.operations.status.outline import StatusCache
 from tallystick.pipeline import DEAD_LETTER_COLUMNS, DEAD_LETTERS
 
@@ -208,7 +208,9 @@ class _LastFile:
     def rows(self, wanted: FileRows) -> pa.Table:
         """Return some rows of a file."""
         if self._held is None or self._held[0] != wanted.key:
-            self._held = (wanted.key, _read_letters(self._lake, wanted.key))
+            letters = _read_letters(self._lake, wanted.key)
+            places = places_of(self._lake.store, wanted)
+            self._held = (wanted.key, places.numbered(letters))
         return self._held[1].slice(wanted.first, wanted.rows)
 
 

@@ -4,24 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from tallystick.errors import Corrupt
 from tallystick.format import keys
-from tallystick.format.compaction import Compaction
+from tallystick.format.compaction import Compaction, RowOrder
 from tallystick.format.interval import Interval
 from tallystick.format.page import Entry
 from tallystick.format.report import FileReport
 from tallystick.lake import Lake
 from tallystick.protocol.compacting import is_living
+from tallystick.store import Store
+
+if TYPE_CHECKING:
+    from tallystick.tables.row_order import RowPlaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRows:
-    """The rows at the positions `first <= position < first + rows` of a stored file."""
+    """The rows with the numbers `first <= number < first + rows` of a stored file.
+
+    A number is a position in the file, unless it is a sorted shared file: then `order` and `runs`, the number of rows of
+    each of its runs, give the position of each row.
+    """
 
     key: str
     etag: str
     first: int
     rows: int
+    order: RowOrder | None = None
+    runs: tuple[int, ...] = ()
+
+
+def places_of(store: Store, rows: FileRows) -> RowPlaces:
+    """Return where the rows of a file are. Raises Corrupt if the row order of a sorted file is gone or is another one."""
+    # Imported here, because a plan or a commit that reads no sorted file needs no Arrow.
+    from tallystick.tables.row_order import RowPlaces, stored_places
+
+    if rows.order is None:
+        return RowPlaces()
+    found = stored_places(store, rows.order, rows=rows.runs)
+    if found is None:
+        raise Corrupt(
+            f"{store.uri}/{rows.order.key} is gone, and without it the rows of {rows.key} are not found.",
+            hint="clear the task: it reads what is committed now. If the error comes back, restore it from a bucket "
+            "version.",
+        )
+    return found
 
 
 def rows_of_report(files: Iterable[FileReport]) -> tuple[FileRows, ...]:
@@ -53,6 +82,8 @@ def _moved(compaction: Compaction, entries: Mapping[Interval, Entry]) -> dict[st
             etag=shared.file.etag,
             first=placed.first,
             rows=placed.run.rows,
+            order=shared.order,
+            runs=tuple(run.rows for run in shared.runs) if shared.order is not None else (),
         )
         for shared in compaction.files
         for placed in shared.placed()

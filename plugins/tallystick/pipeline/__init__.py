@@ -11,6 +11,7 @@ pipeline = Pipeline(
 
 from __future__ import annotations
 
+from tallystick.format.upkeep import Upkeep
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, LINEAGE, Column
 from tallystick.pipeline.debezium import Debezium
 from tallystick.pipeline.declared import LATENESS_MAX, ROW_SEMANTICS, Pipeline
@@ -48,6 +49,7 @@ __all__ = [
     "Text",
     "Topic",
     "Topics",
+    "Upkeep",
     "outputs_in_spec",
     "partition_rule",
     "pipeline_from_spec",

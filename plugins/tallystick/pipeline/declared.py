@@ -12,6 +12,7 @@ from typing import Any
 from tallystick.errors import listed
 from tallystick.format import keys
 from tallystick.format.canonical import dumps
+from tallystick.format.upkeep import DEFAULT, Upkeep, check_reader_grace
 from tallystick.pipeline.columns import DEAD_LETTER_COLUMNS, Column, refuse, several
 from tallystick.pipeline.dead_letters import check_limit, stored
 from tallystick.pipeline.formats import Format
@@ -50,7 +51,8 @@ class Pipeline:
     records (0.05); by default it fails if all of at least 10 records are dead letters (docs/how-to/dead-letters.md).
     `renamed_from` is the name that the pipeline had until now: its lake gets the new name with the next plan
     (docs/how-to/rename-a-pipeline.md). `registrations`: catalogs in which the tables are registered after each commit
-    (docs/how-to/register-tables.md).
+    (docs/how-to/register-tables.md). `upkeep`: that of each table that declares none (docs/how-to/keep-tables-tidy.md).
+    `reader_grace`: how long gc keeps versions readable after they were current; None: 24 hours.
     `rows_sha256`: only of a planned pipeline that was open, the digest of the declaration.
     """
 
@@ -69,6 +71,8 @@ class Pipeline:
     renamed_from: str | None = None
     rows_sha256: str | None = None
     registrations: Sequence[DeclaredRegistration] = ()
+    upkeep: Upkeep | None = None
+    reader_grace: timedelta | None = None
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "pipeline")
@@ -178,6 +182,14 @@ class Pipeline:
                 "found one.",
                 "declare the topics and the columns of the tables.",
             )
+        if self.reader_grace is not None:
+            check_reader_grace(self.reader_grace)
+        if self.upkeep is not None and self.upkeep.sort_by:
+            raise refuse(
+                f"pipeline {self.name}: upkeep: expected no sort_by, because tables have different columns, found "
+                f"{listed(self.upkeep.sort_by)}.",
+                "declare it with the table: Table(..., upkeep=Upkeep(sort_by=[...])).",
+            )
 
     @property
     def patterns(self) -> tuple[Topics, ...]:
@@ -245,6 +257,12 @@ class Pipeline:
         """Return the names of the columns that a stored table is not to have any more."""
         declared = self.table(table)
         return tuple(declared.dropped) if declared else ()
+
+    def upkeep_of(self, table: str) -> Upkeep:
+        """Return the upkeep of a stored table: its own, or that of the pipeline."""
+        declared = self.table(table)
+        own = declared.upkeep if declared else None
+        return own or self.upkeep or DEFAULT
 
     def to_spec(self) -> dict[str, Any]:
         """Return the canonical JSON form that a plan contains."""

@@ -12,6 +12,7 @@ from tallystick.format import keys
 from tallystick.format.codec import NOT_STORED, StoredValue
 from tallystick.format.partition_rules import RULES, PartitionRule
 from tallystick.format.partition_rules import partition_rule as parsed_rule
+from tallystick.format.upkeep import SORTABLE, Upkeep, is_sortable
 from tallystick.pipeline.columns import LINEAGE, Column, refuse, several, unique
 
 DEAD_LETTERS = "dead_letters"
@@ -43,6 +44,8 @@ class Table(StoredValue):
     declared and not dropped stays in the table, null in new rows, if it is optional.
     `topic`: only rows of this topic are in the table, and a job returns it only for the topic's records. Without
     `columns`, the table has those of the topic.
+    `upkeep`: what is kept of its history, how its files are written, and its sort order, in place of all of the
+    pipeline's upkeep.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Table(StoredValue):
     combine: Mapping[str, Combine] = field(default_factory=dict)
     dropped: Sequence[str] = field(default=(), metadata=NOT_STORED)
     topic: str | None = None
+    upkeep: Upkeep | None = field(default=None, metadata=NOT_STORED)
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "table")
@@ -75,6 +79,7 @@ class Table(StoredValue):
         self._check_combine()
         self._check_partition()
         self._check_dropped()
+        self._check_sort_order()
 
     @property
     def follows(self) -> bool:
@@ -181,6 +186,21 @@ class Table(StoredValue):
                 f"table {self.name}: expected dropped columns that are not declared, found {kept[0]!r}.",
                 "remove it from dropped or from the columns.",
             )
+
+    def _check_sort_order(self) -> None:
+        kinds = {c.name: c.text for c in self.written}
+        for name in self.upkeep.sort_by if self.upkeep is not None else ():
+            kind = kinds.get(name)
+            if kind is None:
+                raise refuse(
+                    f"table {self.name}: expected sort_by a column, found {name!r}.",
+                    f"use one of {listed(sorted(kinds))}.",
+                )
+            if not is_sortable(kind):
+                raise refuse(
+                    f"table {self.name}: sort_by {name!r} does not apply to a {kind} column.",
+                    f"use a column of one of these types: {listed(SORTABLE)}.",
+                )
 
 
 def _declared_names(columns: Sequence[Column], above: str = "") -> Iterator[str]:

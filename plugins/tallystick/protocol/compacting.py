@@ -23,7 +23,10 @@ RUNS_MIN = 2
 
 Entries = Mapping[Interval, Entry | None]
 Positions = tuple[tuple[int, int], ...]
-"""Ranges `first <= position < end` of a file, ascending and not adjacent."""
+"""Ranges `first <= position < end` of a file, ascending and not adjacent.
+
+Those of a shared file are of its row numbers here. They differ from the positions in the file if the file is sorted.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from tallystick.format.columns import FormerName, TableColumn, widens, with_part
 from tallystick.format.partition_rules import PartitionField, partition_rule
 from tallystick.format.root import RootTable
 from tallystick.format.types import MAP, type_text
+from tallystick.format.upkeep import DEFAULT, Upkeep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class DeclaredTable:
     columns: tuple[DeclaredColumn, ...]
     partition_by: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    upkeep: Upkeep = DEFAULT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +91,14 @@ class _Evolution:
     def result(self) -> EvolvedTable:
         """Return the table after the swap; raises _TableRefusedError."""
         columns = self._level(self._columns, self._declared.columns, "")
+        partition_fields = self._partition_fields(columns)
+        if self._known:
+            self._changes += self._declared.upkeep.changes(self._known.upkeep)
         return EvolvedTable(
             columns=columns,
             dropped=tuple(self._dropped),
             former_names=tuple(self._former),
-            partition_fields=self._partition_fields(columns),
+            partition_fields=partition_fields,
             changes=tuple(self._changes) if self._known else (),
             left=tuple(self._left),
         )

@@ -23,7 +23,7 @@ class Marked:
 
     `granted` are (interval part, uuid) of granted plans: any object below them may still be committed. `reported` are
     the interval parts of those grants: a report's key does not name its plan, so all reports there stay. `compacting` are
-    the ids of compactions that may still be published: their objects and shared files stay.
+    the ids of compactions that may still be published: their objects, shared files and row orders stay.
     """
 
     named: frozenset[str]
@@ -47,6 +47,9 @@ class Marked:
             return keys.compaction_parts(key)[1] in self.compacting
         if kind == "shared file":
             return keys.shared_file_parts(key)[1] in self.compacting
+        if kind == "row order":
+            table, number = keys.row_order_parts(key)
+            return number in self.compacting or keys.compaction(table, number) in self.named
         part, uuid = keys.interval_of(key)
         if uuid is None:
             return part in self.reported

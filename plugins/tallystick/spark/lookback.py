@@ -16,6 +16,7 @@ from functools import reduce
 from itertools import groupby
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
@@ -32,7 +33,7 @@ from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.lake import Lake
 from tallystick.operations.lookback import LookbackInput, UncommittedRange, read_lookback
-from tallystick.operations.row_places import FileRows
+from tallystick.operations.row_places import FileRows, places_of
 from tallystick.pipeline import Lookback, Table
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import land
@@ -160,16 +161,17 @@ def _through_job(
     }
 
 
-def _selected(file: pq.ParquetFile, wanted: Sequence[FileRows]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a file, cut to the wanted positions."""
+def _selected(file: pq.ParquetFile, positions: np.ndarray) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a file, cut to the wanted positions, which ascend."""
     first = 0
     for batch in file.iter_batches():
-        end = first + len(batch)
-        for rows in wanted:
-            low, high = max(first, rows.first), min(end, rows.first + rows.rows)
-            if low < high:
-                yield batch.slice(low - first, high - low)
-        first = end
+        low, high = np.searchsorted(positions, (first, first + len(batch)))
+        inside = positions[low:high] - first
+        if len(inside) and inside[-1] - inside[0] + 1 == len(inside):
+            yield batch.slice(inside[0], len(inside))
+        elif len(inside):
+            yield batch.take(pa.array(inside))
+        first += len(batch)
 
 
 def _ids(plan: Plan, table: str) -> dict[str, int]:
@@ -212,7 +214,7 @@ def stored_frame(
 def _rows(
     store: Store, key: str, wanted: Sequence[FileRows], schema: pa.Schema, ids: Mapping[str, int]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the wanted rows of one file, which are in the order of their positions."""
+    """Yield the wanted rows of one file, in the order of their positions."""
     stored, etag = store.get(key), wanted[0].etag
     if stored is None or stored.etag != etag:
         found = "no object" if stored is None else f"ETag {stored.etag}"
@@ -221,7 +223,9 @@ def _rows(
             hint="clear the stage task: it reads what is committed now. If the error comes back, restore the file "
             "from a bucket version.",
         )
-    for batch in _selected(pq.ParquetFile(pa.BufferReader(stored.body)), wanted):
+    numbers = tuple((one.first, one.first + one.rows) for one in wanted)
+    positions = places_of(store, wanted[0]).positions(numbers)
+    for batch in _selected(pq.ParquetFile(pa.BufferReader(stored.body)), positions):
         places = {int((f.metadata or {})[FIELD_ID]): n for n, f in enumerate(batch.schema)}
         yield pa.RecordBatch.from_arrays(
             [

@@ -136,13 +136,14 @@ class FileOutcome:
 
     def write_results(self, staged: Sequence[StagedPlan]) -> None:
         """Write the list of staged plans. Safe to repeat: the file is replaced whole."""
-        self._write([{"plan": s.plan, "report": s.report} for s in staged])
+        self.write_value([{"plan": s.plan, "report": s.report} for s in staged])
 
     def write_error(self, error: BaseException) -> None:
         """Write the error. Safe to repeat: the file is replaced whole."""
-        self._write({"error": error_json(error)})
+        self.write_value({"error": error_json(error)})
 
-    def _write(self, value: Any) -> None:
+    def write_value(self, value: Any) -> None:
+        """Write a JSON value. Safe to repeat: the file is replaced whole."""
         if not self.path:
             return
         # Rename is atomic within a folder: a reader gets the old file or the new file, never a partial one.

@@ -34,8 +34,15 @@ def check_files(add: Sequence[FileReport], drop: Collection[str], *, table: str)
         seen.add(file.key)
 
 
-def data_file(file: FileReport, *, location: str, schema: Schema, spec: PartitionSpec) -> DataFile:
-    """Return the data file of a manifest entry.
+def data_file(
+    file: FileReport,
+    *,
+    location: str,
+    schema: Schema,
+    spec: PartitionSpec,
+    sort_order: int | None = None,
+) -> DataFile:
+    """Return the data file of a manifest entry. `sort_order`: the id of the order by which it is sorted.
 
     Raises ReportRejected if the partition tuple does not fit the spec, or if statistics name a column that the table does
     not have: readers would use them to skip files, and so miss rows.
@@ -58,7 +65,7 @@ def data_file(file: FileReport, *, location: str, schema: Schema, spec: Partitio
         key_metadata=None,
         split_offsets=list(file.split_offsets) or None,
         equality_ids=None,
-        sort_order_id=None,
+        sort_order_id=sort_order,
     )
     # from_args does not set it, and the snapshot's summary reads it.
     entry.spec_id = spec.spec_id

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from io import BytesIO
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
@@ -47,7 +48,7 @@ def write_deletes(
     `spec_id`, `partition`: those of the data file, by which readers match the two. Safe to repeat: `location` is new for
     each call, and nothing names it before a root does.
     """
-    deleted = pa.chunked_array([pa.arange(first, end) for first, end in positions])
+    deleted = pa.array(_each(positions))
     number = pa.repeat(pa.scalar(0, pa.int8()), len(deleted))
     paths = pa.DictionaryArray.from_arrays(number, pa.array([target]))
     body = BytesIO()
@@ -83,6 +84,16 @@ def write_deletes(
     # from_args does not set it, and the snapshot's summary reads it.
     entry.spec_id = spec_id
     return entry
+
+
+def _each(positions: Positions) -> np.ndarray:
+    """Return each position of some ranges. A sorted file may have as many ranges as deleted rows."""
+    ranges = np.array(positions, np.int64).reshape(-1, 2)
+    lengths = ranges[:, 1] - ranges[:, 0]
+    # The position minus its number among the deleted ones is the same for all positions of a range.
+    shift = ranges[:, 0] - (np.cumsum(lengths) - lengths)
+    found: np.ndarray = np.arange(lengths.sum()) + np.repeat(shift, lengths)
+    return found
 
 
 def target_of(entry: ManifestEntry) -> str:

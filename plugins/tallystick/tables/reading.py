@@ -101,6 +101,11 @@ def current_spec(
     return partition_spec(columns, partition_by, table=table, known=known).spec_id
 
 
+def table_columns(store: Store, metadata_key: str) -> tuple[TableColumn, ...]:
+    """Return the columns of a table's rows, with the ids, types and requiredness of the metadata. Raises Corrupt."""
+    return schema_columns(load_metadata(StoreFileIO(store), metadata_key).schema())
+
+
 class RowsByFile:
     """The rows of a table's data files in the columns that its metadata has now, one file at a time.
 

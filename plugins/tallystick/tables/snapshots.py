@@ -27,10 +27,10 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from tallystick.errors import Corrupt, TallystickError
 from tallystick.format.canonical import corrupt
+from tallystick.format.upkeep import SNAPSHOTS_MAX
 from tallystick.protocol.compacting import Positions
 from tallystick.tables.deletes import DeletesManifestWriter, target_of, write_deletes
 
-SNAPSHOTS_KEPT = 50
 MANIFESTS_MERGED_FROM = 50
 MANIFEST_BYTES = 300_000
 
@@ -285,10 +285,18 @@ class FileChange(_MergeAppendFiles):
         return writer.to_manifest_file()
 
 
-def expire(transaction: Transaction, *, keep: int = SNAPSHOTS_KEPT) -> None:
-    """Expire all but the newest `keep` snapshots, in the same transaction. Changes metadata only: deletes no file."""
-    kept = sorted(transaction.table_metadata.snapshots, key=lambda s: s.sequence_number or 0)
-    old = [s.snapshot_id for s in kept[:-keep]]
+def expire(transaction: Transaction, *, keep: int, since_ms: int | None = None) -> None:
+    """Expire old snapshots, in the same transaction. Changes metadata only: deletes no file.
+
+    The newest `keep` stay, and those that were made at or after `since_ms`, at most SNAPSHOTS_MAX in all.
+    """
+    # The times of a table's snapshots ascend, but for the one of this transaction, which has PyIceberg's time until the
+    # commit. It is the last one, and is never expired.
+    listed = sorted(transaction.table_metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    if since_ms is not None:
+        young = next((i for i, s in enumerate(listed) if s.timestamp_ms >= since_ms), len(listed))
+        keep = min(max(keep, len(listed) - young), SNAPSHOTS_MAX)
+    old = [s.snapshot_id for s in listed[:-keep]]
     if old:
         ExpireSnapshots(transaction).by_ids(old).commit()
 

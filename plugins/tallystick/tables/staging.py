@@ -17,7 +17,6 @@ from pyiceberg.schema import Schema
 from pyiceberg.serializers import FromInputFile, ToOutputFile
 from pyiceberg.table import CommitTableResponse, Table, TableProperties, Transaction
 from pyiceberg.table.metadata import TableMetadata, TableMetadataV2
-from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
@@ -50,18 +49,18 @@ from tallystick.tables.iceberg import (
 )
 from tallystick.tables.snapshots import MANIFEST_BYTES, MANIFESTS_MERGED_FROM, FileChange, expire
 from tallystick.tables.state import TableState
+from tallystick.tables.upkeep import known_order, sort_order, upkeep_changes, upkeep_properties
 
-METADATA_LOG_MAX = 20
 TABLE_PROPERTIES = {
     # PyIceberg would delete old metadata right after commit_table, which is before the swap of the root.
     TableProperties.METADATA_DELETE_AFTER_COMMIT_ENABLED: "false",
-    TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: str(METADATA_LOG_MAX),
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
     TableProperties.MANIFEST_MIN_MERGE_COUNT: str(MANIFESTS_MERGED_FROM),
     TableProperties.MANIFEST_TARGET_SIZE_BYTES: str(MANIFEST_BYTES),
     # Only the swap retries, and it decides everything again.
     TableProperties.COMMIT_NUM_RETRIES: "0",
 }
+"""The properties of each table that are not declared."""
 
 
 class IcebergTables:
@@ -81,13 +80,17 @@ class IcebergTables:
         properties: Mapping[str, str],
         now: datetime,
         delete: Mapping[str, Positions] = MappingProxyType({}),
+        sorted_by: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> str:
         """Write the metadata that follows `state` with these files added and dropped in one snapshot; return its key.
 
-        If the table has metadata and there is nothing to add, drop, delete or evolve, return the current key. `drop`
-        contains keys of live data files. `delete` contains the deleted positions of live or added files by key, in place
-        of those that the file had before. `properties` go into the snapshot's summary. The snapshot's time is `now`
-        (aware), or one millisecond after the table's last change if that is later, which happens when clocks disagree.
+        If the table has metadata and there is nothing to add, drop, delete or evolve, return the current key. Snapshots
+        that the table's upkeep does not keep leave the metadata; their files are left to gc.
+
+        `drop` contains keys of live data files. `delete` contains the deleted positions of live or added files by key, in
+        place of those that the file had before. `sorted_by` contains the ids of the columns by which added files are
+        sorted, by key. `properties` go into the snapshot's summary. The snapshot's time is `now` (aware), or one
+        millisecond after the table's last change if that is later, which happens when clocks disagree.
 
         Raises Corrupt if the metadata is unreadable or a file to drop is not live, IdentityChanged if the metadata has
         another uuid, location or format, SchemaChanged (I11), InvalidPipeline (partition rules), ReportRejected if a file
@@ -104,9 +107,10 @@ class IcebergTables:
         now_ms = (now - _EPOCH) // _MILLISECOND
         at_ms = now_ms if before is None else max(now_ms, before.last_updated_ms + 1)
         base = self._created(state, at_ms) if before is None else before
-        changes = () if before is None else _evolution(before, state)
+        changes, with_others = ((), ()) if before is None else _evolution(before, state)
         if state.metadata is not None and not (add or drop or delete or changes):
             return state.metadata
+        changes = (*changes, *with_others)
         catalog = StagingCatalog(self._io, key=self._next_key(state), at_ms=at_ms)
         location = "" if state.metadata is None else self._io.location(state.metadata)
         table = Table((state.name,), base, location, self._io, catalog)
@@ -114,8 +118,9 @@ class IcebergTables:
         if changes:
             Evolution(transaction, changes).commit()
         if add or drop or delete:
-            self._change_files(transaction, state.name, add, drop, delete, properties)
+            self._change_files(transaction, state.name, add, drop, delete, sorted_by, properties)
         if changes or add or drop or delete:
+            expire(transaction, keep=state.upkeep.snapshots_kept, since_ms=_since_ms(state, at_ms))
             transaction.commit_transaction()
         else:  # a new and empty table, for which PyIceberg would write nothing
             catalog.commit_table(table, (), ())
@@ -128,12 +133,20 @@ class IcebergTables:
         add: Sequence[FileReport],
         drop: Collection[str],
         delete: Mapping[str, Positions],
+        sorted_by: Mapping[str, tuple[int, ...]],
         properties: Mapping[str, str],
     ) -> None:
         metadata = transaction.table_metadata
         schema, spec = metadata.schema(), metadata.spec()
         added = [
-            data_file(f, location=self._io.location(f.key), schema=schema, spec=spec) for f in add
+            data_file(
+                f,
+                location=self._io.location(f.key),
+                schema=schema,
+                spec=spec,
+                sort_order=known_order(metadata, sorted_by.get(f.key, ())),
+            )
+            for f in add
         ]
         FileChange(
             transaction,
@@ -144,7 +157,6 @@ class IcebergTables:
             delete={self._io.location(key): positions for key, positions in delete.items()},
             new_deletes=lambda: self._io.location(keys.deletes(table, self._new_uuid())),
         ).commit()
-        expire(transaction)
 
     def _load(self, state: TableState, key: str) -> TableMetadata:
         metadata = load_metadata(self._io, key)
@@ -161,6 +173,7 @@ class IcebergTables:
     def _created(self, state: TableState, at_ms: int) -> TableMetadata:
         """Build the state before the first commit, which is never written; PyIceberg would assign its own column ids."""
         spec = partition_spec(state.columns, state.partition_by, table=state.name)
+        order = sort_order(state.columns, state.upkeep.sort_by)
         return TableMetadataV2.model_validate(
             {
                 "location": self._location(state),
@@ -172,9 +185,9 @@ class IcebergTables:
                 "partition-specs": [spec],
                 "default-spec-id": spec.spec_id,
                 "last-partition-id": spec.last_assigned_field_id,
-                "sort-orders": [UNSORTED_SORT_ORDER],
-                "default-sort-order-id": UNSORTED_SORT_ORDER.order_id,
-                "properties": dict(TABLE_PROPERTIES),
+                "sort-orders": [order],
+                "default-sort-order-id": order.order_id,
+                "properties": {**TABLE_PROPERTIES, **upkeep_properties(state.upkeep)},
             }
         )
 
@@ -236,7 +249,7 @@ class StagingCatalog(NoopCatalog):
 
 
 class Evolution(UpdateTableMetadata["Evolution"]):
-    """An update to the root's schema and partition spec. PyIceberg's UpdateSchema would assign its own ids."""
+    """An update to the root's schema, partition spec and upkeep. PyIceberg's UpdateSchema would assign its own ids."""
 
     def __init__(self, transaction: Transaction, changes: tuple[TableUpdate, ...]) -> None:
         super().__init__(transaction)
@@ -260,7 +273,16 @@ def load_metadata(io: StoreFileIO, key: str) -> TableMetadata:
         ) from error
 
 
-def _evolution(metadata: TableMetadata, state: TableState) -> tuple[TableUpdate, ...]:
+def _since_ms(state: TableState, at_ms: int) -> int | None:
+    """Return the time from which on the table's snapshots are kept in any case; None if there is no such time."""
+    age = state.upkeep.snapshots_kept_for
+    return None if age is None else at_ms - age // _MILLISECOND
+
+
+def _evolution(
+    metadata: TableMetadata, state: TableState
+) -> tuple[tuple[TableUpdate, ...], tuple[TableUpdate, ...]]:
+    """Return the updates for which metadata is written, and those that are written only together with something else."""
     changes: list[TableUpdate] = []
     current = schema_columns(metadata.schema())
     columns = evolved_columns(current, state)
@@ -277,7 +299,8 @@ def _evolution(metadata: TableMetadata, state: TableState) -> tuple[TableUpdate,
         changes.append(AddPartitionSpecUpdate(spec=spec))
     if spec.spec_id != metadata.default_spec_id:
         changes.append(SetDefaultSpecUpdate.model_validate({"spec-id": spec.spec_id}))
-    return tuple(changes)
+    upkeep = upkeep_changes(metadata, state.upkeep, columns, fixed=TABLE_PROPERTIES)
+    return (*changes, *upkeep.due), upkeep.with_others
 
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tallystick.format import keys
 from tallystick.format.columns import FormerName, TableColumn, check_columns
 from tallystick.format.root import RootTable
+from tallystick.format.upkeep import DEFAULT, Upkeep
 
 
 def table_state(name: str, table: RootTable) -> TableState:
@@ -19,6 +20,7 @@ def table_state(name: str, table: RootTable) -> TableState:
         partition_by=table.partition_by,
         dropped=table.dropped,
         former_names=table.former_names,
+        upkeep=table.upkeep,
     )
 
 
@@ -29,7 +31,7 @@ class TableState:
     `metadata` is a key relative to the lake URI, or None if nothing was written yet. `columns` are all columns that
     ever got an id from the root, in that order. Columns that the pipeline no longer declares have `required=False`,
     because new files lack them. `partition_by` are the rules for files that are added now. `dropped` are the columns
-    that the table had, `former_names` the names that its columns had before they were renamed.
+    that the table had, `former_names` the names that its columns had before they were renamed. `upkeep`: as declared.
     """
 
     name: str
@@ -39,6 +41,7 @@ class TableState:
     partition_by: tuple[str, ...] = ()
     dropped: tuple[TableColumn, ...] = ()
     former_names: tuple[FormerName, ...] = ()
+    upkeep: Upkeep = DEFAULT
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "table")

@@ -14,6 +14,7 @@ from support.small_lake import SmallLake, good_lake
 from tallystick.airflow import gc_dag
 from tallystick.errors import InvalidPipeline
 from tallystick.format import keys
+from tallystick.operations.gc import collect
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 from unit.airflow.test_dag import PROJECT
@@ -71,6 +72,21 @@ def test_a_dry_run_counts_what_the_next_run_deletes(
         in capsys.readouterr().out
     )
     assert execute(dag_of(), delete=True)["objects"] == 0
+
+
+def test_each_task_uses_the_reader_grace_of_its_lake_unless_the_dag_has_one(
+    lake: SmallLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[timedelta | None] = []
+
+    def collected(*_: Any, reader_grace: timedelta | None, **options: Any) -> Any:
+        given.append(reader_grace)
+        return collect(*_, reader_grace=reader_grace, **options)
+
+    monkeypatch.setattr("tallystick.airflow.gc.collect", collected)
+    execute(gc_dag({"small": LAKE}), delete=False)
+    execute(dag_of(), delete=False)
+    assert given == [None, timedelta(0)]
 
 
 def test_a_lake_without_any_plan_is_no_error() -> None:

@@ -155,6 +155,44 @@ def test_a_value_with_much_data_has_files_of_the_configured_size(
     assert {f.partition for f in files} == {(day,) for day in drawn.tolist()}
 
 
+def test_files_have_the_size_and_the_compression_of_the_planned_table(
+    make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
+) -> None:
+    work = make_work(kit.planned(0, 10**6), pipeline=kit.small_pipeline(**by_day()))
+    rows = rows_of(list(range(3_000)), np.zeros(3_000))
+    found: dict[str, tuple[int, set[str]]] = {}
+    for codec, size_bytes in (("zstd", 1 << 62), ("snappy", 1 << 62), ("uncompressed", 1)):
+        uploads = Uploads(work)
+        table = replace(work.planned("events"), compression=codec, file_size_bytes=size_bytes)
+        limits = WriteLimits(group_rows=1_000)
+        with TableWriter(
+            table,
+            partition_by=(),
+            source=("events", 0),
+            upload=uploads,
+            folder=tmp_path,
+            limits=limits,
+        ) as writer:
+            for start in range(0, 3_000, 500):
+                writer.write(pa.Table.from_batches([rows.slice(start, 500)]))
+            writer.close()
+        footers = [pq.read_metadata(pa.BufferReader(body)) for body in uploads.bodies.values()]
+        found[codec] = (
+            len(footers),
+            {
+                f.row_group(g).column(c).compression
+                for f in footers
+                for g in range(f.num_row_groups)
+                for c in range(f.num_columns)
+            },
+        )
+    assert found == {
+        "zstd": (1, {"ZSTD"}),
+        "snappy": (1, {"SNAPPY"}),
+        "uncompressed": (3, {"UNCOMPRESSED"}),
+    }
+
+
 def test_spilled_files_are_removed_after_a_failure(
     make_work: MakeWork, kit: SimpleNamespace, tmp_path: Path
 ) -> None:

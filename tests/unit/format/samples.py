@@ -14,7 +14,7 @@ from tallystick.format import keys
 from tallystick.format.calls import Call, Calls
 from tallystick.format.claim import Claim
 from tallystick.format.columns import FormerName, TableColumn
-from tallystick.format.compaction import Compaction, CompactionGrant, Run, SharedFile
+from tallystick.format.compaction import Compaction, CompactionGrant, RowOrder, Run, SharedFile
 from tallystick.format.interval import Interval, Request
 from tallystick.format.lookback import LookbackUsed, UsedInterval
 from tallystick.format.offsets import Position
@@ -29,6 +29,7 @@ from tallystick.format.registries import PlannedRegistry
 from tallystick.format.report import ColumnStatistics, FileReport, Lineage, RangeAccount, Report
 from tallystick.format.root import Closed, Root, RootTable, RootTopic
 from tallystick.format.schemas import FrozenReference, FrozenSchema, schema_digest
+from tallystick.format.upkeep import Upkeep
 
 T0 = datetime(2013, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -163,6 +164,7 @@ SAMPLE_SCHEMA = FrozenSchema(
 )
 SAMPLE_PLAN_ACCEPTING = replace(
     SAMPLE_PLAN,
+    tables=(replace(SAMPLE_PLAN.tables[0], file_size_bytes=1 << 20, compression="snappy"),),
     accept_loss=False,
     accept_dead_letters=True,
     registries=(PlannedRegistry(name="default", schemas=(SAMPLE_SCHEMA,)),),
@@ -252,6 +254,15 @@ SAMPLE_TABLES = {
     ),
     "dead_letters": RootTable(uuid=uuid(6), metadata=None, columns=COLUMNS, partition_by=()),
 }
+SAMPLE_TABLES_DECLARED = {
+    **SAMPLE_TABLES,
+    "flights": replace(
+        SAMPLE_TABLES["flights"],
+        upkeep=Upkeep(
+            snapshots_kept=5, snapshots_kept_for=timedelta(days=7), sort_by=("delay", "origin")
+        ),
+    ),
+}
 SAMPLE_RECORD = Record(
     key=keys.record(4, uuid(11)),
     version=4,
@@ -287,7 +298,7 @@ SAMPLE_RECORD = Record(
             dropped={},
         ),
     ),
-    tables=SAMPLE_TABLES,
+    tables=SAMPLE_TABLES_DECLARED,
     pages=SAMPLE_INDEX,
 )
 SAMPLE_COMPACTION = Compaction(
@@ -312,6 +323,11 @@ SAMPLE_COMPACTION = Compaction(
                     rows=3,
                     source=keys.CompactionId(uuid(19)),
                 ),
+            ),
+            order=RowOrder(
+                key=keys.row_order("flights", uuid(20), "0", uuid(23)),
+                etag='"e1"',
+                sorted_by=(2, 1),
             ),
         ),
     ),
@@ -388,10 +404,12 @@ SAMPLE_CALL = Call(
 )
 SAMPLE_WITH_OUTPUTS = replace(
     SAMPLE_ADOPTED,
+    tables=SAMPLE_TABLES_DECLARED,
     outputs={"feed": "kafka:default/feed", "invoices": "postgres:billing/invoices"},
     pending=(SAMPLE_INDEX[0].key,),
     compacting=(CompactionGrant(key=keys.compaction("flights", uuid(23)), granted_at=at(3)),),
     compacted=keys.record(3, uuid(24)),
+    reader_grace=timedelta(hours=36),
     registrations={
         "company": Registration(
             target="sql:default/company/flights",

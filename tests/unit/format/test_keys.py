@@ -160,10 +160,12 @@ def test_a_key_of_another_shape_is_refused(check: Any, key: str) -> None:
         ("calls/Feed/keys/aa/" + 40 * "a" + ".sent.json", "foreign"),
         (keys.compaction("flights", uuid(1)), "compaction"),
         (keys.shared_file("flights", uuid(1), "0", uuid(2)), "shared file"),
+        (keys.row_order("flights", uuid(1), "0", uuid(2)), "row order"),
         (keys.deletes("flights", uuid(1)), "deletes"),
         ("tables/flights/shared/by-hand.parquet", "foreign"),
         ("tables/flights/deletes/by-hand.parquet", "foreign"),
         ("compactions/flights/by-hand.json", "foreign"),
+        (f"compactions/flights/{uuid(1)}/by-hand.parquet", "foreign"),
         (keys.probe(uuid(1)), "probe"),
         (keys.probe(uuid(1)) + "-absent", "probe"),
         (keys.room(uuid(1)), "probe"),
@@ -230,6 +232,8 @@ def test_the_keys_of_a_compaction_contain_its_table_and_its_id() -> None:
     shared = keys.shared_file("flights", uuid(1), "0", uuid(2))
     assert keys.shared_file_parts(shared) == ("flights", uuid(1))
     assert keys.compaction_parts(keys.compaction("flights", uuid(1))) == ("flights", uuid(1))
+    order = keys.row_order("flights", uuid(1), "0", uuid(2))
+    assert keys.row_order_parts(order) == ("flights", uuid(1))
     assert keys.check_table_file(shared, "flights") == shared
     assert keys.check_table_file(FILE_KEY, "flights") == FILE_KEY
     assert keys.plan_of_data_file(FILE_KEY) == plan_key(0, 1)
@@ -237,6 +241,8 @@ def test_the_keys_of_a_compaction_contain_its_table_and_its_id() -> None:
         lambda: keys.check_table_file(shared, "delays"),
         lambda: keys.check_shared_file(shared, "flights", uuid(2)),
         lambda: keys.shared_file_parts(FILE_KEY),
+        lambda: keys.check_row_order(order, "flights", uuid(2)),
+        lambda: keys.row_order_parts(shared),
         lambda: keys.check_compaction(plan_key(0, 1)),
     ):
         with pytest.raises(ValueError, match="expected"):

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.fake_output import Declared, FakeOutput, Wire
 from support.small_lake import NOW, TOPIC, SmallLake, day, days, pipeline
 from tallystick.errors import Corrupt, InvalidRequest
 from tallystick.format import keys
@@ -21,24 +20,31 @@ from tallystick.operations.compare import compare
 from tallystick.operations.dead_letters import WantedLetters, read_dead_letters
 from tallystick.operations.gc import collect
 from tallystick.operations.lookback import read_lookback
-from tallystick.operations.publish import publish
 from tallystick.operations.status import read_log, read_tables
 from tallystick.operations.status.timeline import read_timeline
 from tallystick.operations.verify import verify
-from tallystick.pipeline import Column, Lookback, Pipeline, Table
+from tallystick.pipeline import Column, Lookback, Pipeline, Table, Upkeep
 from tallystick.protocol.invariants import InvariantError
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.reading import live_files, static_table
-from tallystick.tables.rows import StoredRows
 from tallystick.tables.staging import IcebergTables
 
 EVERYTHING = CompactOptions(until=day(9), files_min=2)
 
 
-@pytest.fixture
-def small() -> SmallLake:
+def sorted_pipeline(warehouse: str) -> Pipeline:
+    """Declare the same pipeline with a sort order for each table, which mixes the rows of different days."""
+    declared = pipeline(warehouse)
+    return replace(
+        declared,
+        tables=[replace(t, upkeep=Upkeep(sort_by=["kind", "n"])) for t in declared.tables],
+    )
+
+
+@pytest.fixture(params=[pipeline, sorted_pipeline], ids=["unsorted", "sorted"])
+def small(request: pytest.FixtureRequest) -> SmallLake:
     """Return a lake with the days 1 to 4."""
-    lake = SmallLake()
+    lake = SmallLake(declared=request.param)
     for number in range(1, 5):
         lake.run(days(number, number + 1))
     return lake
@@ -290,23 +296,6 @@ def test_a_lookback_reads_moved_rows_at_their_positions(small: SmallLake) -> Non
     compacted(small)
     assert read() == before
     assert len(before) == 4
-
-
-def test_rows_of_a_table_that_feeds_an_output_are_not_moved(small: SmallLake) -> None:
-    """A publication reads the rows of a plan exactly as they were staged, also of a plan that was replaced."""
-    fed = SmallLake()
-
-    def declared(warehouse: str) -> Pipeline:
-        return replace(pipeline(warehouse), outputs=[Declared(name="feed", table="events")])
-
-    fed.declared = declared
-    for number in range(1, 5):
-        fed.run(days(number, number + 1))
-    assert compacted(fed).tables == {}, "pending"
-    assert not publish(fed.lake, {"feed": lambda: FakeOutput(Wire())}, rows_of=StoredRows)
-    result = compacted(fed)
-    assert sorted(result.tables) == ["dead_letters", "per_kind"]
-    proven(fed)
 
 
 def test_a_run_that_finds_nothing_swaps_nothing(small: SmallLake) -> None:

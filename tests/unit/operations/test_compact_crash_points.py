@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from support.small_lake import SmallLake, day, days
+from support.small_lake import SmallLake, day, days, pipeline
 from tallystick.errors import Corrupt, RetryLater
 from tallystick.lake import Lake
 from tallystick.operations.compact import CompactOptions, compact
 from tallystick.operations.compact.local import LocalWriter
 from tallystick.operations.verify import verify
+from tallystick.pipeline import Pipeline, Upkeep
 from tallystick.store import Store
 from tallystick.tables.reading import live_files, static_table
 from tallystick.tables.staging import IcebergTables
@@ -20,9 +22,16 @@ from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, K
 OPTIONS = CompactOptions(until=day(9), tables=("events",), files_min=2)
 
 
+def sorted_pipeline(warehouse: str) -> Pipeline:
+    """Declare a sort order: then a compaction writes a row order before each file, and a replacement reads it."""
+    declared = pipeline(warehouse)
+    events = replace(declared.tables[0], upkeep=Upkeep(sort_by=["kind", "n"]))
+    return replace(declared, tables=[events, *declared.tables[1:]])
+
+
 def compacted_once() -> SmallLake:
-    """Return a lake whose days 1 and 2 share a file, of which day 1 was replaced, and with days 3 and 4."""
-    small = SmallLake()
+    """Return a lake whose days 1 and 2 share a sorted file, of which day 1 was replaced, and with days 3 and 4."""
+    small = SmallLake(declared=sorted_pipeline)
     small.run(days(1, 2))
     small.run(days(2, 3))
     run_compact(small, small.store)

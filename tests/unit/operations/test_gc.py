@@ -7,22 +7,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 
 import pytest
-from pyiceberg.table import TableProperties
 
 from support.fakes import stage
-from support.small_lake import NOW, SmallLake, days, good_lake
+from support.small_lake import NOW, SmallLake, days, good_lake, pipeline, with_short_history
 from tallystick.errors import Corrupt, InvalidRequest, Superseded
 from tallystick.format import keys
 from tallystick.lake import Lake
 from tallystick.operations.commit import commit
 from tallystick.operations.gc import Collection, collect
 from tallystick.operations.status import read_tables
+from tallystick.operations.status.files import read_files
 from tallystick.operations.verify import Demands, verify
 from tallystick.store.memory import MemoryStore
-from tallystick.tables import snapshots, staging
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.reading import LiveFile, live_files
 
@@ -153,12 +151,9 @@ def test_a_recent_grant_is_left_alone(small: SmallLake) -> None:
 
 
 @pytest.fixture
-def short_history(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+def short_history() -> SmallLake:
     """Return a lake whose metadata lists one snapshot and one older metadata file, as after fifty commits."""
-    properties = {**staging.TABLE_PROPERTIES, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "1"}
-    monkeypatch.setattr(staging, "TABLE_PROPERTIES", properties)
-    monkeypatch.setattr(staging, "expire", partial(snapshots.expire, keep=1))
-    return good_lake(MemoryStore(now=lambda: NOW))
+    return good_lake(MemoryStore(now=lambda: NOW), declared=with_short_history)
 
 
 def test_files_of_a_replaced_generation_are_deleted_with_the_last_snapshot_that_lists_them(
@@ -204,6 +199,47 @@ def test_readers_of_a_version_within_the_grace_keep_its_tables(short_history: Sm
     # A longer grace than the last one cannot restore them, and a remark states it.
     assert "can no longer be read" in swept(small, reader_grace=timedelta(days=1)).remarks[0]
     assert proven(small)
+
+
+@pytest.mark.parametrize(
+    ("declared", "given", "used"),
+    [
+        (None, {"reader_grace": None}, timedelta(hours=24)),
+        (timedelta(hours=36), {"reader_grace": None}, timedelta(hours=36)),
+        (timedelta(0), {"reader_grace": None}, timedelta(0)),
+        (timedelta(hours=36), {"reader_grace": timedelta(hours=1)}, timedelta(hours=1)),
+    ],
+)
+def test_the_declared_reader_grace_is_used_unless_another_is_given(
+    declared: timedelta | None, given: dict[str, timedelta | None], used: timedelta
+) -> None:
+    small = SmallLake(declared=lambda w: replace(with_short_history(w), reader_grace=declared))
+    small.run(days(1, 2))
+    first = small.lake.load_existing().root.version
+    for clear in (1, 2, 3):
+        small.job += b"!"
+        small.run(days(1, 2), clear=clear)
+    later(small, used - timedelta(milliseconds=1))
+    assert read_files(small.lake, **given).reader_grace == used
+    swept(small, **given)
+    read_tables(small.lake, as_of=first)
+    later(small, used)
+    swept(small, **given)
+    with pytest.raises(InvalidRequest, match="gc has collected"):
+        read_tables(small.lake, as_of=first)
+
+
+def test_the_declared_reader_grace_changes_with_the_declaration_and_with_nothing_else() -> None:
+    small = SmallLake(
+        declared=lambda warehouse: replace(pipeline(warehouse), reader_grace=timedelta(hours=1))
+    )
+    small.run(days(1, 2))
+    assert small.root()["reader_grace"] == 3_600_000
+    swept(small)
+    assert small.root()["reader_grace"] == 3_600_000
+    small.declared = pipeline
+    small.run(days(2, 3))
+    assert "reader_grace" not in small.root()
 
 
 def test_foreign_objects_stay_and_are_reported(small: SmallLake) -> None:

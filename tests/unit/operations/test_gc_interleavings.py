@@ -8,14 +8,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
-from pyiceberg.table import TableProperties
 
 from support.fakes import stage
-from support.small_lake import NOW, SmallLake, days, good_lake
+from support.small_lake import NOW, SmallLake, days, good_lake, with_short_history
 from tallystick.errors import Corrupt, RetryLater, Superseded
 from tallystick.format import keys
 from tallystick.lake import Lake, Snapshot, Update
@@ -24,7 +22,6 @@ from tallystick.operations.gc import Collection, collect
 from tallystick.operations.verify import verify
 from tallystick.store import ETag, Listed, Outcome, Store, Stored
 from tallystick.store.memory import MemoryStore
-from tallystick.tables import snapshots, staging
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.staging import IcebergTables
 from tallystick_devstack.testing.faults import APPLICABLE, Fault, FaultyStore, Killed, script
@@ -291,12 +288,9 @@ def test_a_commit_into_a_damaged_table_ends_although_the_root_changes_all_the_ti
 
 
 @pytest.fixture
-def short_history(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+def short_history() -> SmallLake:
     """Return a lake whose current metadata does not name the tables of two older versions."""
-    properties = {**staging.TABLE_PROPERTIES, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "1"}
-    monkeypatch.setattr(staging, "TABLE_PROPERTIES", properties)
-    monkeypatch.setattr(staging, "expire", partial(snapshots.expire, keep=1))
-    small = good_lake(MemoryStore(now=lambda: NOW))
+    small = good_lake(MemoryStore(now=lambda: NOW), declared=with_short_history)
     for clear in (1, 2):
         small.job += b"!"
         small.run(days(3, 4), clear=clear)

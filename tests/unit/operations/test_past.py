@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from functools import partial
 
 import pytest
-from pyiceberg.table import TableProperties
 
-from support.small_lake import NOW, SmallLake, days
+from support.small_lake import NOW, SmallLake, days, with_short_history
 from tallystick.errors import Corrupt, InvalidRequest
 from tallystick.operations.gc import collect
 from tallystick.operations.status import AsOf, LakeTables, past, read_log, read_tables
 from tallystick.store import Stored
 from tallystick.store.memory import MemoryStore
-from tallystick.tables import snapshots, staging
 from tallystick.tables.reach import IcebergReach
 
 HOUR = timedelta(hours=1)
@@ -147,11 +144,8 @@ def test_a_record_that_is_gone_is_corrupt_and_not_the_end_of_the_chain() -> None
 @pytest.fixture
 def collected(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
     """Return a lake of ten commits, an hour apart; gc has kept those that were current in the last 2.5 hours."""
-    properties = {**staging.TABLE_PROPERTIES, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "1"}
-    monkeypatch.setattr(staging, "TABLE_PROPERTIES", properties)
-    monkeypatch.setattr(staging, "expire", partial(snapshots.expire, keep=1))
     monkeypatch.setattr(past, "FIRST_CHECK", 1)
-    small = SmallLake(store=Counting())
+    small = SmallLake(store=Counting(), declared=with_short_history)
     for number in range(10):
         at(small, NOW + number * HOUR)
         small.job = f"version {number}".encode()

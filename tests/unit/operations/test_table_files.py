@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import pytest
-from pyiceberg.table import TableProperties
 
 from support.fake_output import Declared, FakeOutput, Wire
 from support.fakes import stage
-from support.small_lake import NOW, SmallLake, day, days, good_lake, pipeline
+from support.small_lake import NOW, SmallLake, day, days, good_lake, with_short_history
 from tallystick.errors import Corrupt, RootVanished
 from tallystick.format import keys
 from tallystick.format.registrations import Registration
@@ -29,7 +27,6 @@ from tallystick.pipeline import Pipeline
 from tallystick.protocol.retention import Marked
 from tallystick.store import Stored
 from tallystick.store.memory import MemoryStore
-from tallystick.tables import snapshots, staging
 from tallystick.tables.files import FilesReader
 from tallystick.tables.reach import IcebergReach
 from tallystick.tables.rows import StoredRows
@@ -43,12 +40,9 @@ def small() -> SmallLake:
 
 
 @pytest.fixture
-def short_history(monkeypatch: pytest.MonkeyPatch) -> SmallLake:
+def short_history() -> SmallLake:
     """Return a lake whose metadata lists one snapshot, replaced twice: old files are in no snapshot any more."""
-    properties = {**staging.TABLE_PROPERTIES, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "1"}
-    monkeypatch.setattr(staging, "TABLE_PROPERTIES", properties)
-    monkeypatch.setattr(staging, "expire", partial(snapshots.expire, keep=1))
-    small = good_lake(MemoryStore(now=lambda: NOW))
+    small = good_lake(MemoryStore(now=lambda: NOW), declared=with_short_history)
     for clear in (1, 2):
         small.job += b"!"
         small.run(days(3, 4), clear=clear)
@@ -245,13 +239,9 @@ def test_every_committed_interval_has_a_current_plan_and_report(small: SmallLake
     assert kept_by(read_files(small.lake), "always") == {"record": 5}
 
 
-def test_what_an_output_still_needs_is_kept_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    properties = {**staging.TABLE_PROPERTIES, TableProperties.METADATA_PREVIOUS_VERSIONS_MAX: "1"}
-    monkeypatch.setattr(staging, "TABLE_PROPERTIES", properties)
-    monkeypatch.setattr(staging, "expire", partial(snapshots.expire, keep=1))
-
+def test_what_an_output_still_needs_is_kept_by_it() -> None:
     def declared(warehouse: str) -> Pipeline:
-        return replace(pipeline(warehouse), outputs=(Declared(),))
+        return replace(with_short_history(warehouse), outputs=(Declared(),))
 
     small = SmallLake(declared=declared)
     small.run(days(1, 2))

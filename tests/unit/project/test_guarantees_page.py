@@ -169,7 +169,11 @@ CASES = {
         "gc between the steps of a compaction",
         "columns change before or during a compaction",
         "dead letters and a lookback after a compaction",
-        "rows that an output may need are not moved",
+        "rows that an output lacks are not moved; those that it has are removed after a replacement",
+        "a sorted file: each row of an interval is found and deleted at its position",
+        "sorted files are compacted again and replaced",
+        "a row order is gone, or is another one",
+        "Spark writes the shared files",
         "versions before and after a compaction can be read",
     ),
     "The catalog": (

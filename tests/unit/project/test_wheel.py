@@ -9,8 +9,8 @@ import pytest
 
 from support.wheel_files import PRODUCT, differences, expected_files
 
-# What a production run begins with: the command, Airflow's plugin, a job file, a program that imports the public names,
-# and the step of the image's build that compiles the decoders.
+# What a production run begins with: the command, Airflow's plugin, a job file, also tallystick's own, a program that
+# imports the public names, and the step of the image's build that compiles the decoders.
 ENTRIES = (
     "tallystick",
     "tallystick.airflow",
@@ -20,6 +20,7 @@ ENTRIES = (
     "tallystick.errors",
     "tallystick.outputs",
     "tallystick.spark",
+    "tallystick.spark.jobs.compact_files",
     "tallystick.spark.precompile",
 )
 

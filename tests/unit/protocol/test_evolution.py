@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tallystick.format.columns import FormerName, TableColumn, successor, with_parts
 from tallystick.format.partition_rules import PartitionField
 from tallystick.format.root import RootTable
+from tallystick.format.upkeep import Upkeep
 from tallystick.protocol.evolution import (
     DeclaredColumn,
     DeclaredTable,
@@ -448,3 +449,19 @@ def test_an_id_of_a_part_means_one_field_in_every_history(steps: list[Any]) -> N
         # The same declaration again changes nothing: a second plan at the same time finds the columns of the first.
         again, found = after(known, declared)
         assert (again.columns, found.changes) == (known.columns, ())
+
+
+def test_a_changed_upkeep_is_a_change_and_that_of_a_new_table_is_none() -> None:
+    declared = table(want("n"))
+    tidy = replace(declared, upkeep=Upkeep(snapshots_kept=5, sort_by=["n"]))
+    first = lake(want("n"))
+    changed = evolve(first, tidy)
+    assert isinstance(changed, EvolvedTable)
+    assert changed.changes == (
+        "snapshots_kept changes from 50 to 5",
+        "sort_by changes from nothing to n",
+    )
+    assert changed.columns == first.columns
+    new = evolve(None, tidy)
+    assert isinstance(new, EvolvedTable)
+    assert new.changes == ()

@@ -81,6 +81,8 @@ MARKED = mark(
         keys.compaction("flights", uuid(40)),
         keys.compaction("flights", uuid(41)),
         keys.shared_file("flights", uuid(41), "0", uuid(1)),
+        keys.row_order("flights", uuid(40), "0", uuid(1)),
+        keys.row_order("flights", uuid(41), "0", uuid(1)),
     ],
 )
 def test_a_needed_key_is_kept(key: str) -> None:
@@ -106,6 +108,7 @@ def test_a_needed_key_is_kept(key: str) -> None:
         keys.compaction("flights", uuid(42)),
         # The tables' metadata names the files of a published compaction, if they need them.
         keys.shared_file("flights", uuid(40), "0", uuid(1)),
+        keys.row_order("flights", uuid(42), "0", uuid(1)),
         keys.deletes("flights", uuid(1)),
     ],
 )

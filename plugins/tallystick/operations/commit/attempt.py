@@ -46,10 +46,12 @@ class TableStager(Protocol):
         properties: Mapping[str, str],
         now: datetime,
         delete: Mapping[str, Positions] = MappingProxyType({}),
+        sorted_by: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
     ) -> str:
         """Write metadata with one new snapshot that removes the files `drop` and adds the files `add`; return its key.
 
         `delete`: the deleted positions of files that stay or are added, in place of those that they had before.
+        `sorted_by`: the ids of the columns by which added files are sorted.
         Safe to repeat: every call writes new objects that only a root can make visible.
         """
         ...

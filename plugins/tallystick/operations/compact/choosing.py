@@ -14,11 +14,9 @@ from tallystick.format.page import Entry
 from tallystick.format.root import Root, RootTable
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.compact.groups import FileGroup, SmallFile, grouped
-from tallystick.pipeline import outputs_in_spec
 from tallystick.protocol.compacting import is_living
 from tallystick.tables.partitioning import PartitionValue
 
-TARGET_BYTES = 128 << 20
 FILES_MIN = 5
 SMALL_SHARE = 0.75
 """A file of this share of the target size is large enough, and is not moved."""
@@ -28,19 +26,20 @@ SMALL_SHARE = 0.75
 class CompactOptions:
     """The files to compact: tables (none: all), intervals that end at or before `until`, sizes in bytes.
 
-    `files_min`: the files that a compaction must at least have in the place of one.
+    `target_bytes`: the size of a shared file; None: the declared file size of each table. `files_min`: the files that a
+    compaction must at least have in the place of one.
     """
 
     until: datetime
     tables: tuple[str, ...] = ()
-    target_bytes: int = TARGET_BYTES
+    target_bytes: int | None = None
     files_min: int = FILES_MIN
 
     def __post_init__(self) -> None:
-        if self.target_bytes < 1 or self.files_min < 2:
+        least = self.target_bytes if self.target_bytes is not None else 1
+        if least < 1 or self.files_min < 2:
             raise InvalidRequest(
-                f"expected a target size of at least one byte and at least 2 files, found {self.target_bytes} and "
-                f"{self.files_min}.",
+                f"expected a target size of at least one byte and at least 2 files, found {least} and {self.files_min}.",
                 hint="use e.g. --target-size 128MB and --min-files 5.",
             )
 
@@ -78,8 +77,7 @@ def choose(
 ) -> tuple[ChosenCompaction, ...]:
     """Return the compactions that one root allows. Reads manifests and the ledger; opens no data file.
 
-    Not chosen are intervals with a grant or a pending output, and tables whose rows an output of the interval has: a
-    publication reads the rows of a plan exactly as they were staged. Raises InvalidRequest if a table is unknown, and
+    Not chosen are intervals with a grant or a pending output. Raises InvalidRequest if a table is unknown, and
     Corrupt.
     """
     root = snapshot.root
@@ -89,19 +87,16 @@ def choose(
         for e in snapshot.whole_ledger().entries
         if e.committed is not None and _is_settled(e, options.until)
     }
-    fed = {plan: _tables_with_outputs(lake, root, entry) for plan, entry in entries.items()}
     found: list[ChosenCompaction] = []
     for name in options.tables or sorted(root.tables):
         table = root.tables[name]
-        usable = {plan: e for plan, e in entries.items() if name not in fed[plan]}
-        if table.metadata is None or not usable:
+        if table.metadata is None:
             continue
-        files = _small_files(lake, name, tables.files(name, table), usable, options.target_bytes)
+        target_bytes = options.target_bytes or table.upkeep.file_size_bytes
+        files = _small_files(lake, name, tables.files(name, table), entries, target_bytes)
         found += [
             ChosenCompaction(table=name, state=table, groups=groups)
-            for groups in grouped(
-                files, target_bytes=options.target_bytes, files_min=options.files_min
-            )
+            for groups in grouped(files, target_bytes=target_bytes, files_min=options.files_min)
         ]
     return tuple(found)
 
@@ -116,18 +111,6 @@ def _check_tables(root: Root, tables: Collection[str]) -> None:
 
 def _is_settled(entry: Entry, until: datetime) -> bool:
     return entry.granted is None and not entry.pending and entry.interval.end <= until
-
-
-def _tables_with_outputs(lake: Lake, root: Root, entry: Entry) -> frozenset[str]:
-    """Return the tables whose rows an output has, or may have. Reads the plan only if the entry has an output."""
-    if not entry.outputs:
-        return frozenset()
-    assert entry.committed is not None
-    plan = lake.plan(entry.committed.plan)
-    if plan is None:
-        return frozenset(root.tables)  # not known which, so none of its files is moved
-    where = f"{lake.where(plan.key)}.spec"
-    return frozenset(output.table for output in outputs_in_spec(plan.spec, where=where))
 
 
 def _small_files(
@@ -193,6 +176,7 @@ def _moved_files(
                 run=Run(key=placed.run.key, rows=placed.run.rows, source=compaction.id),
                 key=shared.file.key,
                 first=placed.first,
+                shared=shared,
                 partition=shared.file.partition,
                 size_bytes=max(1, shared.file.size_bytes * placed.run.rows // shared.file.rows),
             )

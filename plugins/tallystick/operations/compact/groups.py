@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from tallystick.format.compaction import Run
+from tallystick.format.compaction import Run, SharedFile
 from tallystick.tables.partitioning import PartitionValue
 
 RUNS_MAX = 5_000
@@ -17,13 +17,17 @@ BYTES_MAX_FACTOR = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallFile:
-    """A file that may be moved: its run, the object and position where its rows are now, its partition and its size."""
+    """A file that may be moved: its run, the object and row number where its rows are now, its partition and its size.
+
+    `shared`: the shared file that the object is.
+    """
 
     run: Run
     key: str
     first: int
     partition: tuple[PartitionValue, ...]
     size_bytes: int
+    shared: SharedFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

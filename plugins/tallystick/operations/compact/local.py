@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from tallystick.engine.rewriting import RunSource, SharedFileOrder, write_shared_file
+from tallystick.engine.rewriting import write_shared_file
 from tallystick.format import keys
 from tallystick.format.compaction import SharedFile
-from tallystick.format.plan import PlannedTable
 from tallystick.format.root import RootTable
 from tallystick.lake import Lake
 from tallystick.operations.compact.choosing import ChosenCompaction, TableFile
-from tallystick.operations.compact.groups import FileGroup
-from tallystick.tables.reading import RowsByFile, current_spec, live_files
+from tallystick.operations.compact.orders import listed_files, orders_of
+from tallystick.tables.reading import RowsByFile
 
 
 class LocalWriter:
@@ -25,45 +24,19 @@ class LocalWriter:
 
     def files(self, name: str, table: RootTable) -> Iterator[TableFile]:
         """Yield the files that the table lists, from its manifests."""
-        if table.metadata is None:
-            return
-        store = self._lake.store
-        spec = current_spec(store, table.metadata, table.partition_by, table.columns, name)
-        for file in live_files(store, table.metadata):
-            yield TableFile(
-                key=file.key,
-                size_bytes=file.size_bytes,
-                rows=file.rows,
-                partition=file.partition,
-                is_current=file.spec_id == spec,
-            )
+        yield from listed_files(self._lake, name, table)
 
     def write(
-        self, table: ChosenCompaction, compaction: keys.CompactionId, groups: Sequence[FileGroup]
+        self, chosen: ChosenCompaction, compaction: keys.CompactionId
     ) -> Iterator[SharedFile]:
         """Yield one shared file per group. Safe to repeat: every file has a fresh key."""
-        rows = self._rows_of(table)
-        planned = PlannedTable(
-            name=table.table,
-            uuid=table.state.uuid,
-            # The metadata may have a column as optional that the root has as required: files lack it.
-            columns=rows.columns,
-            partition_by=table.state.partition_by,
-        )
-        for number, group in enumerate(groups):
-            order = SharedFileOrder(
-                table=planned,
-                compaction=compaction,
-                number=number,
-                partition=group.partition,
-                sources=tuple(RunSource(run=f.run, key=f.key, first=f.first) for f in group.files),
-            )
-            yield write_shared_file(
-                self._lake.store, self._lake.runtime, order, rows.read, scratch=self._scratch
-            )
+        rows = self._rows_of(chosen)
+        store, runtime = self._lake.store, self._lake.runtime
+        for order in orders_of(chosen, compaction, rows.columns):
+            yield write_shared_file(store, runtime, order, rows.read, scratch=self._scratch)
 
-    def _rows_of(self, table: ChosenCompaction) -> RowsByFile:
-        metadata = table.state.metadata
+    def _rows_of(self, chosen: ChosenCompaction) -> RowsByFile:
+        metadata = chosen.state.metadata
         assert metadata is not None  # a table without metadata has no files to choose
         if metadata not in self._rows:
             self._rows[metadata] = RowsByFile(self._lake.store, metadata)

@@ -15,6 +15,7 @@ from tallystick.format.root import Root, RootTable
 from tallystick.lake import Lake, NoUpdate, Snapshot, Update
 from tallystick.lake.snapshot import ObjectGoneError
 from tallystick.operations.commit.attempt import TableStager
+from tallystick.operations.commit.shared_rows import positions_of
 from tallystick.protocol.compacting import (
     AlreadyPublished,
     CompactionCancelled,
@@ -41,6 +42,7 @@ class _TableChange:
     add: list[FileReport] = field(default_factory=list)
     drop: set[str] = field(default_factory=set)
     delete: dict[str, Positions] = field(default_factory=dict)
+    sorted_by: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class PublishAttempt:
@@ -85,7 +87,12 @@ class PublishAttempt:
                     left[compaction.key] = why
                 case PublishCompaction():
                     published.append(compaction.key)
-                    _apply(changes.setdefault(compaction.table, _TableChange()), decision)
+                    self._apply(
+                        changes.setdefault(compaction.table, _TableChange()),
+                        compaction,
+                        sources,
+                        decision,
+                    )
                     for entry in decision.entries:
                         ledger.put(entry)
         return self._update(snapshot, ledger, changes, published, left, before)
@@ -146,6 +153,7 @@ class PublishAttempt:
                 add=change.add,
                 drop=change.drop,
                 delete={k: p for k, p in change.delete.items() if k not in change.drop},
+                sorted_by=change.sorted_by,
                 properties={
                     "tallystick.record": snapshot.record_key,
                     "tallystick.compaction": "true",
@@ -154,6 +162,26 @@ class PublishAttempt:
             )
             staged[name] = replace(table, metadata=metadata)
         return staged
+
+    def _apply(
+        self,
+        change: _TableChange,
+        compaction: Compaction,
+        sources: Mapping[keys.CompactionId, Compaction],
+        decision: PublishCompaction,
+    ) -> None:
+        change.drop.update(decision.drop)
+        for source, of_source in zip(sources.values(), decision.sources, strict=True):
+            change.drop.update(of_source.drop)
+            change.delete.update(positions_of(self._lake, source, of_source.deleted))
+        change.add += [one.shared.file for one in decision.files]
+        change.sorted_by |= {
+            one.shared.file.key: one.shared.order.sorted_by
+            for one in decision.files
+            if one.shared.order is not None
+        }
+        deleted = {one.shared.file.key: one.deleted for one in decision.files if one.deleted}
+        change.delete.update(positions_of(self._lake, compaction, deleted))
 
     def _published_before(self, root: Root) -> frozenset[keys.CompactionKey]:
         """Return the compactions that were published since the grant."""
@@ -169,17 +197,6 @@ class PublishAttempt:
             found.update(record.compactions)
             key = record.compacted
         return frozenset(found)
-
-
-def _apply(change: _TableChange, decision: PublishCompaction) -> None:
-    change.drop.update(decision.drop)
-    for source in decision.sources:
-        change.drop.update(source.drop)
-        change.delete.update(source.deleted)
-    for one in decision.files:
-        change.add.append(one.shared.file)
-        if one.deleted:
-            change.delete[one.shared.file.key] = one.deleted
 
 
 def _entries(ledger: Ledger, compactions: Sequence[Compaction]) -> dict[Interval, Entry | None]:

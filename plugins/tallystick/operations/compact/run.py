@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from tallystick.format import keys
 from tallystick.format.compaction import Compaction, CompactionGrant, SharedFile
@@ -19,7 +19,6 @@ from tallystick.operations.compact.choosing import (
     TableFiles,
     choose,
 )
-from tallystick.operations.compact.groups import FileGroup
 from tallystick.operations.compact.publish import PublishAttempt
 from tallystick.runtime.version import VERSION
 
@@ -31,10 +30,10 @@ GRANTS_MAX = 200
 
 
 class SharedFileWriter(TableFiles, Protocol):
-    """A reader of tables and writer of shared files. The implementation is in tallystick.operations.compact.local."""
+    """A reader of tables and writer of shared files: tallystick.operations.compact.local, tallystick.spark.compacting."""
 
     def write(
-        self, table: ChosenCompaction, compaction: keys.CompactionId, groups: Sequence[FileGroup]
+        self, chosen: ChosenCompaction, compaction: keys.CompactionId
     ) -> Iterator[SharedFile]:
         """Yield one shared file per group, in their order. Safe to repeat: every file has a fresh key."""
         ...
@@ -72,6 +71,27 @@ class CompactResult:
     tables: Mapping[str, CompactedFiles]
     left: Mapping[keys.CompactionKey, str]
     dry_run: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result for programs."""
+        return {
+            "lake": self.uri,
+            "version": self.version,
+            "dry_run": self.dry_run,
+            "tables": {name: asdict(one) for name, one in sorted(self.tables.items())},
+            "left": dict(self.left),
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> CompactResult:
+        """Read what `to_json` returned."""
+        return cls(
+            uri=value["lake"],
+            version=value["version"],
+            dry_run=value["dry_run"],
+            tables={name: CompactedFiles(**one) for name, one in value["tables"].items()},
+            left=value["left"],
+        )
 
 
 Watch = Callable[[str, int, int], None]
@@ -180,7 +200,7 @@ def _stage(
         uuid=chosen.state.uuid,
         columns=chosen.state.columns,
         partition_by=chosen.state.partition_by,
-        files=tuple(writer.write(chosen, number, chosen.groups)),
+        files=tuple(writer.write(chosen, number)),
         library=VERSION,
     )
     lake.put_new(key, compaction.encode())

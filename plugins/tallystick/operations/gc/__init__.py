@@ -16,13 +16,12 @@ Safety does not depend on a clock: age only decides which grants are cancelled a
     result      the result types: what was found, kept and deleted
 """
 
-from tallystick.operations.gc.collecting import CANCEL_AFTER, READER_GRACE, collect
+from tallystick.operations.gc.collecting import CANCEL_AFTER, collect
 from tallystick.operations.gc.marking import TableReach
 from tallystick.operations.gc.result import CancelledGrant, Collection, Heap
 
 __all__ = [
     "CANCEL_AFTER",
-    "READER_GRACE",
     "CancelledGrant",
     "Collection",
     "Heap",

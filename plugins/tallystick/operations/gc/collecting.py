@@ -13,6 +13,7 @@ from tallystick.format import keys
 from tallystick.format.compaction import CompactionGrant
 from tallystick.format.keys import Kind
 from tallystick.format.page import Entry
+from tallystick.format.root import Root
 from tallystick.lake import Lake, Snapshot, Update
 from tallystick.operations.gc.listing import Listing, Watch
 from tallystick.operations.gc.marking import READERS, Marking, Marks, TableReach
@@ -43,7 +44,7 @@ def collect(
     tables: TableReach,
     *,
     delete: bool = False,
-    reader_grace: timedelta = READER_GRACE,
+    reader_grace: timedelta | None = None,
     cancel_after: timedelta | None = CANCEL_AFTER,
     doubt_grace: timedelta = DOUBT_GRACE,
     watch: Watch | None = None,
@@ -52,10 +53,10 @@ def collect(
 ) -> Collection:
     """Find the objects that nothing needs, and delete them if `delete` is True; otherwise change nothing.
 
-    `reader_grace`: versions that were current within this time stay readable. `cancel_after`: grants whose plan is older
-    are cancelled; None cancels none. Runs with a cancelled grant end as Superseded, and a clear makes a new plan over the
-    same boundaries. `doubt_grace`: how long a commit that is not in the ledger keeps the objects that it reaches, because
-    it may have been published.
+    `reader_grace`: versions that were current within this time stay readable; None: the one that the root has, or
+    READER_GRACE. `cancel_after`: grants whose plan is older are cancelled; None cancels none. Runs with a cancelled grant
+    end as Superseded, and a clear makes a new plan over the same boundaries. `doubt_grace`: how long a commit that is not
+    in the ledger keeps the objects that it reaches, because it may have been published.
 
     Safe to repeat: the deleted objects were unreachable before the first deletion and stay unreachable, because no swap
     that was in flight before the swap of this run can succeed (C13). If a run stops halfway, the next run finds the rest.
@@ -69,7 +70,7 @@ def collect(
     with Listing(lake.store, probes_since=now - PROBE_GRACE, watch=watch) as listing:
         lake.read(lambda snapshot: marking.refuse_set_back(snapshot, listing))
         cancelled = _swap(lake, before) if delete else ()
-        since, doubts_since = now - reader_grace, now - doubt_grace
+        doubts_since = now - doubt_grace
 
         def marked(snapshot: Snapshot) -> tuple[tuple[CancelledGrant, ...], Marks]:
             entries = snapshot.whole_ledger().entries
@@ -81,7 +82,7 @@ def collect(
                 left,
                 listing,
                 compacting=compacting if delete else _young(compacting, before),
-                since=since,
+                since=now - grace_of(snapshot.root, reader_grace),
                 doubts_since=doubts_since,
             )
             return to_cancel, marks
@@ -91,6 +92,13 @@ def collect(
         if delete:
             _delete(lake, listing, marks.marked, batch, watch, total=found.total.objects)
     return replace(found, deleted=delete, cancelled=cancelled if delete else to_cancel)
+
+
+def grace_of(root: Root, given: timedelta | None) -> timedelta:
+    """Return the reader grace: the one that is given, or the declared one, or READER_GRACE."""
+    if given is not None:
+        return given
+    return READER_GRACE if root.reader_grace is None else root.reader_grace
 
 
 def _swap(lake: Lake, before: datetime | None) -> tuple[CancelledGrant, ...]:

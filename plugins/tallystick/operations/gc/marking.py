@@ -16,6 +16,7 @@ from tallystick.format.page import Entry
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.root import Root
 from tallystick.lake import Lake, Snapshot
+from tallystick.operations.fed_tables import tables_that_feed
 from tallystick.operations.gc.listing import Listing
 from tallystick.protocol import retention
 from tallystick.protocol.registering import readable_from
@@ -197,8 +198,11 @@ class Marking:
         Includes commits published to an output that the committed plan does not name, because it may be declared again.
         """
         found: list[CommittedInterval] = []
+        moved: list[Entry] = []
         for entry in entries:
             slots = entry.outputs.values()
+            if slots and entry.committed is not None and entry.committed.compactions:
+                moved.append(entry)
             needed = {uuid for slot in slots for uuid in slot.needed}
             if slots and entry.committed is not None:
                 now = keys.plan_parts(entry.committed.plan)[1]
@@ -211,7 +215,17 @@ class Marking:
                     needed.discard(uuid)
                 if not needed:
                     break
-        return found
+        return found + self.each(self._moved_from, moved)
+
+    def _moved_from(self, entry: Entry) -> CommittedInterval:
+        """Return the entry's commit with its files of tables that feed an output, also those that no table lists now.
+
+        If the interval is replaced, its rows are removed from the output, and a publication reads the rows of a plan
+        exactly as they were staged.
+        """
+        commit, fed = self._commit_of(entry), tables_that_feed(self.lake, entry)
+        added = {t: files for t, files in commit.added.items() if fed is None or t in fed}
+        return replace(commit, added=added)
 
     def _reports(self, entries: Iterable[Entry], listing: Listing) -> list[str]:
         """Return the reports of committed plans. Read a record only if an interval has more than one report."""

@@ -126,6 +126,8 @@ class PlanAttempt:
             committed=tuple(committed),
             outputs=outputs,
             registrations=registrations,
+            declares=True,
+            reader_grace=self.plan_request.pipeline.reader_grace,
             value=replace(result, left=tuple(left)),
         )
 

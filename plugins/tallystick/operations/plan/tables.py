@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def evolved_tables(
     root: Root, pipeline: Pipeline, *, new_uuid: Callable[[], str]
 ) -> dict[str, RootTable]:
-    """Return the root's tables with the columns and the partitioning that the pipeline declares, and its new tables.
+    """Return the root's tables with the columns, partitioning and upkeep that the pipeline declares, and its new tables.
 
     Raises SchemaChanged if a table cannot follow its declaration.
     """
@@ -46,6 +46,7 @@ def evolved_tables(
             dropped=found.dropped,
             former_names=found.former_names,
             partition_fields=found.partition_fields,
+            upkeep=pipeline.upkeep_of(name),
         )
     return tables
 
@@ -56,6 +57,7 @@ def evolved_table(known: RootTable | None, pipeline: Pipeline, name: str) -> evo
         columns=tuple(map(_declared, pipeline.written_columns()[name])),
         partition_by=pipeline.partition_by(name),
         dropped=pipeline.dropped(name),
+        upkeep=pipeline.upkeep_of(name),
     )
     found = evolution.evolve(known, declared)
     if isinstance(found, evolution.TableRefused):
@@ -84,6 +86,8 @@ def planned_tables(tables: Mapping[str, RootTable], pipeline: Pipeline) -> tuple
                 uuid=table.uuid,
                 columns=_with_ids(columns, table.columns),
                 partition_by=table.partition_by,
+                file_size_bytes=table.upkeep.file_size_bytes,
+                compression=table.upkeep.compression,
             )
         )
     return tuple(planned)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tallystick.format import keys
 from tallystick.lake import Lake, Snapshot
-from tallystick.operations.gc.collecting import DOUBT_GRACE, PROBE_GRACE, READER_GRACE
+from tallystick.operations.gc.collecting import DOUBT_GRACE, PROBE_GRACE, grace_of
 from tallystick.operations.gc.listing import Listing, Watch
 from tallystick.operations.gc.marking import Marking, TableReach
 from tallystick.operations.gc.result import Heap
@@ -37,7 +37,18 @@ SIZES = (MB, 16 * MB, 128 * MB)
 What = Literal["data file", "delete file", "manifest", "manifest list", "metadata file"] | keys.Kind
 WHATS: tuple[What, ...] = (
     *("data file", "delete file", "manifest", "manifest list", "metadata file"),
-    *("root", "page", "record", "plan", "report", "claim", "compaction", "call", "scratch"),
+    *(
+        "root",
+        "page",
+        "record",
+        "plan",
+        "report",
+        "claim",
+        "compaction",
+        "row order",
+        "call",
+        "scratch",
+    ),
     *("probe", "foreign"),
 )
 """In the order of an answer."""
@@ -98,13 +109,13 @@ class LakeFiles:
 
 
 def read_files(
-    lake: Lake, *, reader_grace: timedelta = READER_GRACE, watch: Watch | None = None
+    lake: Lake, *, reader_grace: timedelta | None = None, watch: Watch | None = None
 ) -> LakeFiles:
     """Return all objects of the lake with the rule that keeps each, under its current root.
 
-    `reader_grace`: that of gc, as it is run for this lake. Costs a listing of the whole lake, each manifest of the
-    snapshots and versions that are kept, and the ledger, as a gc run does. Raises RootVanished if there is no root,
-    Corrupt if an object is damaged, and the errors of the store.
+    `reader_grace`: that of gc, as it is run for this lake; None: gc's default for it. Costs a listing of the whole lake,
+    each manifest of the snapshots and versions that are kept, and the ledger, as a gc run does. Raises RootVanished if
+    there is no root, Corrupt if an object is damaged, and the errors of the store.
     """
     now = lake.runtime.now()
     see = watch or _silent
@@ -116,8 +127,9 @@ def read_files(
 
             reader = FilesReader(lake.store)
             tables = _read_tables(reader, snapshot, see)
-            kept = _kept(lake, snapshot, tables, reader, listing, now=now, grace=reader_grace)
-            return _added_up(lake, snapshot, tables, listing, kept, grace=reader_grace)
+            grace = grace_of(snapshot.root, reader_grace)
+            kept = _kept(lake, snapshot, tables, reader, listing, now=now, grace=grace)
+            return _added_up(lake, snapshot, tables, listing, kept, grace=grace)
 
         return lake.read(answer)
 

@@ -53,6 +53,8 @@ class KeptBy:
             return "foreign"
         if not self._marked.keeps(key):
             return "nothing"
+        if kind == "row order":  # it is needed as long as the object that names it
+            key, kind = keys.compaction(*keys.row_order_parts(key)), "compaction"
         if kind == "root" or key in self._current:
             return "current"
         if kind in ("record", "call"):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tallystick.errors import Corrupt
-from tallystick.format.compaction import Compaction
+from tallystick.format.compaction import Compaction, SharedFile
 from tallystick.format.interval import Interval
 from tallystick.format.page import Committed, Entry, Page, PageRef
 from tallystick.format.plan import Plan
@@ -19,6 +19,9 @@ from tallystick.format.root import Root
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.verify.proof import Checks, Watch
 from tallystick.store import Listed
+
+if TYPE_CHECKING:
+    from tallystick.tables.row_order import RowPlaces
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -104,6 +107,13 @@ class Evidence:
     def compaction(self, key: str) -> Compaction | Unreadable:
         """Read a compaction."""
         return _or_why(lambda: self.lake.compaction(key))
+
+    def row_places(self, shared: SharedFile) -> RowPlaces | Unreadable:
+        """Read where the rows of a shared file are."""
+        # Imported here, because only sorted files need Arrow.
+        from tallystick.tables.row_order import read_places
+
+        return _or_why(lambda: read_places(self.lake.store, shared))
 
     def take(self, value: T | Unreadable, key: str, what: str) -> T | None:
         """Count an object that was read and return it. If it could not be read, record a finding (I3) and return None."""

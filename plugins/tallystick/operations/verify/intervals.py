@@ -204,7 +204,7 @@ def _rows(files: Sequence[str], there: TableContents, places: Places) -> int:
     """Return the number of rows that the table has of these reported files."""
     in_place = sum(there.files[key].rows for key in files if key in there.files)
     moved = (places.moved[key] for key in files if key in places.moved)
-    return in_place + sum(m.placed.run.rows for m in moved if m.shared.key in there.files)
+    return in_place + sum(m.placed.run.rows for m in moved if m.shared.file.key in there.files)
 
 
 def _check_dead(

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tallystick.format import keys
-from tallystick.format.compaction import Compaction, PlacedRun
+from tallystick.format.compaction import Compaction, PlacedRun, SharedFile
 from tallystick.format.page import Entry
-from tallystick.format.report import FileReport
 from tallystick.operations.verify.evidence import Evidence
 from tallystick.protocol.compacting import SharedContent, content, is_living
 
@@ -17,7 +16,7 @@ from tallystick.protocol.compacting import SharedContent, content, is_living
 class MovedFile:
     """The rows of a reported file in a shared file."""
 
-    shared: FileReport
+    shared: SharedFile
     placed: PlacedRun
 
 
@@ -58,7 +57,7 @@ def read_places(evidence: Evidence, entries: Iterable[Entry]) -> Places:
             shared[one.shared.file.key] = one
             for placed in one.shared.placed():
                 if is_living(compaction, by_interval.get(placed.run.interval), placed.run):
-                    places.moved[placed.run.key] = MovedFile(shared=one.shared.file, placed=placed)
+                    places.moved[placed.run.key] = MovedFile(shared=one.shared, placed=placed)
     _check_named(evidence, by_interval.values(), found)
     return places
 

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tallystick.errors import InvalidRequest
+from tallystick.format.compaction import SharedFile
 from tallystick.format.offsets import OffsetRange
 from tallystick.format.report import FileReport, RangeAccount
-from tallystick.operations.verify.evidence import Case, Evidence
+from tallystick.operations.verify.evidence import Case, Evidence, Unreadable
 from tallystick.operations.verify.intervals import holds_lineage
 from tallystick.operations.verify.places import Places
 from tallystick.operations.verify.proof import Demands, Ongoing
@@ -125,7 +126,7 @@ class RowsCheck:
         if moved is None:
             rows = self._lineage_of(file.key)
         else:
-            rows = self._lineage_of_shared(moved.shared.key)
+            rows = self._lineage_of_shared(moved.shared)
             if rows is not None:
                 rows = rows.slice(moved.placed.first, moved.placed.run.rows)
         if rows is None:
@@ -144,11 +145,20 @@ class RowsCheck:
             return None
         return _by_place(rows)
 
-    def _lineage_of_shared(self, key: str) -> Any:
+    def _lineage_of_shared(self, shared: SharedFile) -> Any:
+        """Return the lineage columns of a shared file in the order of its row numbers."""
+        key = shared.file.key
         if key not in self._shared:
             while len(self._shared) >= SHARED_FILES_KEPT:
                 del self._shared[next(iter(self._shared))]
-            self._shared[key] = self._lineage_of(key)
+            rows, places = self._lineage_of(key), self.evidence.row_places(shared)
+            if isinstance(places, Unreadable):
+                assert shared.order is not None  # otherwise nothing is read
+                self.evidence.unreadable(shared.order.key, "row order", places)
+                rows = None
+            elif rows is not None and len(rows) == shared.file.rows:
+                rows = places.numbered(rows)
+            self._shared[key] = rows
         return self._shared[key]
 
     def _lineage_of(self, key: str) -> Any:

@@ -142,6 +142,16 @@ def expect_shared_files(
             if listed is None
             else f"{listed.size_bytes} bytes, ETag {listed.etag}",
         )
+        if (order := one.shared.order) is not None:
+            found = evidence.listed.get(order.key)
+            objects.count("row order")
+            objects.differs(
+                "I3",
+                order.key,
+                f"the row order of {key}",
+                expected=f"ETag {order.etag}",
+                found="no object" if found is None else f"ETag {found.etag}",
+            )
         live = there.files.get(key)
         if live is not None:
             check.differs(
@@ -178,7 +188,12 @@ def check_deleted(
                 why = Unreadable(why=error.message)
                 evidence.unreadable(file.deletes, "position delete file", why)
                 continue
-            positions = [p for first, end in ranges for p in range(first, end)]
+            if one is None:
+                continue  # a delete file that nothing explains; its number of rows is a finding already
+            order = evidence.row_places(one.shared)
+            if isinstance(order, Unreadable):
+                continue  # a finding of the row order
+            positions = order.positions(ranges).tolist()
             check.differ_in(
                 "I13", file.deletes, "the deleted positions", expected=positions, found=found
             )
