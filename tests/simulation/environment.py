@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from zlib import crc32
 
 import greenlet
 import numpy as np
@@ -384,7 +385,7 @@ class SimulatedTables:
             # Half of the files are sorted, by something that mixes the runs.
             is_sorted = int(self.runtime.uuid()[-1], 16) % 2 == 0
             if is_sorted:
-                numbered.sort(key=lambda one: repr(one[0])[::-1])
+                numbered.sort(key=lambda one: crc32(repr(one[0]).encode()))
             key = keys.shared_file(chosen.table, compaction, f"{number}", self.runtime.uuid())
             self._create(key, [row for row, _ in numbered])
             made = self.store.sim.objects[key]
