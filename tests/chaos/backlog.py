@@ -12,9 +12,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from chaos.errors import MissedError
 from chaos.moments import REPORT
 from chaos.records import produce_days, row_of
-from chaos.rounds import MissedError, Nemesis, Round
+from chaos.rounds import Nemesis, Round
 from chaos.victims import chains, kill
 from chaos.workspace import Workspace
 
@@ -123,5 +124,6 @@ BACKLOG = (
         inject=_inject,
         lake=_with_outputs,
         problem=_problem,
+        again=False,
     ),
 )

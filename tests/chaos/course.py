@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from chaos.backlog import BACKLOG
+from chaos.compactions import COMPACTIONS
+from chaos.compactor import Compactions
+from chaos.errors import MissedError, ViolationError
 from chaos.processes import PROCESSES
-from chaos.rounds import MissedError, Nemesis, Round, ViolationError
+from chaos.rounds import Nemesis, Round
 from chaos.servers import SERVERS
 from chaos.small_disk import MountError
 from chaos.table import Line
 from chaos.workspace import Workspace
 
-NEMESES = {n.name: n for n in (*PROCESSES, *SERVERS, *BACKLOG)}
+NEMESES = {n.name: n for n in (*PROCESSES, *SERVERS, *BACKLOG, *COMPACTIONS)}
 Report = Callable[[str], None]
 
 
@@ -36,7 +39,7 @@ class Broken:
 class Course:
     """Rounds on one workspace. Round k of a nemesis has the seed `seed` + k; `rounds` None: all that fit into `budget_s`.
 
-    `prelude` breaks the product on purpose (broken_swap.py).
+    `compactions`: what became of those of all audited rounds. `prelude` breaks the product on purpose (broken_swap.py).
     """
 
     workspace: Workspace
@@ -47,6 +50,7 @@ class Course:
     budget_s: float = 0.0
     prelude: str = ""
     lines: dict[str, Line] = field(default_factory=dict)
+    compactions: Compactions = field(default_factory=Compactions)
 
     def run(self) -> Broken | None:
         """Play the rounds up to the first violation, and return it; `lines` has the results of the rounds before it."""
@@ -128,7 +132,8 @@ class Course:
             finally:
                 self.workspace.remove(current.lake)
             elapsed_s = time.monotonic() - current.began_at
-            line.add(finding, first.seed, elapsed_s)
+            self.compactions.add(current.compactor.counts)
+            line.add(finding, first.seed, elapsed_s, compactions=current.compactor.counts.published)
             self.report(
                 f"{first.nemesis.name} {first.seed}: {finding.records:,} records once, {elapsed_s:.0f} s"
             )

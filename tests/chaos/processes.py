@@ -7,8 +7,9 @@ from typing import Any
 
 import psutil
 
+from chaos.errors import MissedError
 from chaos.moments import ANY, COMMIT, DRIVER, PLAN, REPORT, STAGE, UPLOAD
-from chaos.rounds import MissedError, Nemesis, Round
+from chaos.rounds import Nemesis, Round
 from chaos.victims import Chain, executors, freeze, is_alive, kill, thaw
 from chaos.workspace import Workspace
 from tallystick_devstack.process import wait_until

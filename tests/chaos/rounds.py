@@ -1,4 +1,4 @@
-"""One round: produce records, start runs, inject a fault, bring the runs to their end, audit the lake.
+"""One round: produce records, start runs, compact at the same time, inject a fault, bring all to an end, audit.
 
 The seed alone determines what a round draws: its lake, moment and victim. It does not control which of two processes is
 faster, so the same seed may lead to another order of events.
@@ -13,15 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos.moments import draw
-from chaos.records import produce_days, row_of, start_of, sums_of
-from chaos.settled import not_settled
+from chaos.closing import Closing
+from chaos.compactor import TARGETS, Compactor
+from chaos.errors import MissedError, ViolationError
+from chaos.moments import after_the_first_root, draw
+from chaos.moved_rows import CompactedWatcher
+from chaos.records import produce_days, start_of
 from chaos.tap import Point, Trap
 from chaos.victims import Chain, chains
-from chaos.workspace import PARTITIONS, SEEN_S, Lake, Workspace
-from oracle.audit import Finding, audit
+from chaos.workspace import SEEN_S, Lake, Workspace
+from oracle.audit import Finding
 from oracle.produced import ProducerLog
-from oracle.watcher import Watcher
 from tallystick.errors import SettingsError, TallystickError
 from tallystick_devstack.airflow_api import Json
 from tallystick_devstack.process import wait_until
@@ -34,20 +36,13 @@ _POLL_S = 0.5
 _TAIL_LINES = 25
 
 
-class MissedError(Exception):
-    """The moment did not occur, or its victim had ended: the round proves nothing and is not counted."""
-
-
-class ViolationError(Exception):
-    """The guarantee is violated; the text is the counter-example."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nemesis:
     """A kind of fault. `inject` starts the round's runs (`at`, `begin`), injects the fault, and ends it before returning.
 
     `lake` draws fields of the round's lake; `ready` prepares the workspace, and raises an error if it cannot; `problem`
-    checks what the oracle does not read, and returns None if it is right.
+    checks what the oracle does not read, and returns None if it is right. `again`: in half of the rounds, the days are
+    committed and compacted first, and the fault is injected while they are replaced.
     """
 
     name: str
@@ -57,6 +52,7 @@ class Nemesis:
     lake: Callable[[random.Random, Workspace], dict[str, Any]] = lambda _rng, _workspace: {}
     ready: Callable[[Workspace], None] = lambda _workspace: None
     problem: Callable[[Round], str | None] = lambda _round: None
+    again: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +71,8 @@ class Round:
     lake: Lake = field(init=False)
     log: ProducerLog = field(init=False)
     by_trigger: bool = field(init=False)
+    again: bool = field(init=False)
+    compactor: Compactor = field(init=False)
     runs_expected: int = 0
     runs_green: int = 0
     last_day: int = field(init=False)
@@ -87,6 +85,15 @@ class Round:
         self.lake = Lake(name=name, cluster=self.nemesis.cluster, prelude=self.prelude, **drawn)
         self.log = ProducerLog(self.workspace.base / f"{name}.sent", keep_values=True)
         self.by_trigger = self.rng.random() < 1 / 3
+        drawn_apart = random.Random(f"{self.nemesis.name}/{self.seed}/compactions")
+        self.again = self.nemesis.again and drawn_apart.random() < 0.5
+        self.compactor = Compactor(
+            workspace=self.workspace,
+            lake=self.lake,
+            target=drawn_apart.choice(TARGETS),
+            rng=drawn_apart,
+            note=self.note,
+        )
         self.last_day = self.lake.days
 
     def note(self, line: str) -> None:
@@ -107,29 +114,51 @@ class Round:
         self._retry(lambda: workspace.api.wait_for_dag(lake.name, deadline_s=SEEN_S))
         self.note(f"{len(self.log.read())} records in {lake.days} day(s)")
         try:
-            with Watcher(workspace.place(lake)) as watcher:
-                self.nemesis.inject(self)
-                self.settle()
-            violations = list(watcher.violations)
+            with CompactedWatcher(workspace.place(lake)) as watcher:
+                with self.compactor:
+                    if self.again:
+                        self._commit_and_compact()
+                    self.nemesis.inject(self)
+                    self.settle()
+                violations = [*watcher.violations, *self.compactor.problems]
         finally:
             self._switch_off()
         if violations:
-            raise self.violation(f"a reader found: {violations[0]}")
+            raise self.violation(f"a reader or a compaction found: {violations[0]}")
         return self._audited()
 
+    def _commit_and_compact(self) -> None:
+        """Commit all days, and wait until a compaction has moved their rows: the fault then meets replacements."""
+        self.catch_up()
+        self.settle()
+        try:
+            self.compactor.wait_for_one(MOMENT_S)
+        except SettingsError as error:
+            raise self.violation(f"nothing is compacted: {error}") from error
+        self.note("the days are committed and compacted; they are replaced now")
+
     def begin(self) -> None:
-        """Start the runs of all days by catch-up, in one of three rounds with Trigger pressed at the same time.
+        """Start the runs of all days, in one of three rounds with Trigger pressed at the same time.
 
         Two runs then request the same day: one gets it, the other leaves it out, and both must succeed.
         """
-        self._retry(lambda: self.workspace.api.set_paused(self.lake.name, paused=False))
-        self.runs_expected += self.lake.days
+        if self.again:
+            for day in range(1, self.lake.days + 1):
+                self.trigger(day, mode="replace")
+        else:
+            self.catch_up()
         if self.by_trigger:
             self.trigger(1)
 
-    def trigger(self, day: int) -> None:
+    def catch_up(self) -> None:
+        """Switch the DAG on: a scheduled run for each day."""
+        self._retry(lambda: self.workspace.api.set_paused(self.lake.name, paused=False))
+        self.runs_expected += self.lake.days
+
+    def trigger(self, day: int, *, mode: str = "process") -> None:
         """Press Trigger for one day."""
-        conf = {"from": start_of(day).isoformat(), "to": start_of(day + 1).isoformat()}
+        span = {"from": start_of(day).isoformat(), "to": start_of(day + 1).isoformat()}
+        conf = {"mode": mode, **span}
         # With this id, a second press is refused and starts nothing, if the answer to the first was lost.
         run_id = f"manual-{self.runs_expected}-of-day-{day}"
         self._retry(lambda: self.workspace.api.trigger(self.lake.name, conf=conf, run_id=run_id))
@@ -139,6 +168,7 @@ class Round:
     @contextmanager
     def at(self, points: tuple[Point, ...], *, hold: bool | None = None) -> Iterator[Trap]:
         """Start the runs, and wait for a drawn moment; raises MissedError if they end before it."""
+        points = after_the_first_root(points) if self.again else points
         moment = draw(self.rng, points, hold=self.hold if hold is None else hold)
         self.note(f"moment: {moment}")
         with self.workspace.tap.trap(moment.point, self.lake.name, hold=moment.hold) as trap:
@@ -227,33 +257,24 @@ class Round:
                     self.note(f"  refused: {error}")
 
     def _audited(self) -> Finding:
-        workspace, lake = self.workspace, self.lake
-        intervals = [(start_of(d), start_of(d + 1)) for d in range(1, self.last_day + 1)]
-        problem = not_settled(lambda key: workspace.object(lake, key), intervals)
-        if problem:
-            raise self.violation(problem)
-        finding = audit(
-            workspace.place(lake),
-            self.log.read(),
+        days = range(1, self.last_day + 1)
+        closing = Closing(
+            workspace=self.workspace,
+            lake=self.lake,
+            compactor=self.compactor,
+            sent=self.log.read(),
             acknowledged=self._acknowledged(),
-            payload=row_of,
-            aggregates={"per_kind": sums_of},
+            intervals=[(start_of(d), start_of(d + 1)) for d in days],
+            note=self.note,
         )
-        if not finding.ok:
-            raise self.violation(
-                f"{finding.records} records, {finding.duplicates} duplicates, {finding.missing} missing; "
-                + "; ".join(finding.problems[:5])
-            )
-        # An oracle that read only half of the lake would find no problem, either.
-        if finding.payloads < finding.records or finding.logs != PARTITIONS:
-            raise self.violation(
-                f"only {finding.payloads} of {finding.records} records were compared with what was sent, and "
-                f"{finding.logs} of {PARTITIONS} partitions read again"
-            )
+        try:
+            finding = closing.run()
+        except ViolationError as found:
+            raise self.violation(str(found)) from None
         problem = self.nemesis.problem(self)
         if problem is not None:
             raise self.violation(problem)
-        self.note(f"{finding.records} records, each once")
+        self.note(f"{finding.records} records, each once; compactions: {self.compactor.counts}")
         return finding
 
     def violation(self, message: str) -> ViolationError:

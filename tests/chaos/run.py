@@ -2,7 +2,7 @@
 
 Without --rounds: every nemesis once, then as many more rounds as fit into --minutes. Exit code 0: the guarantee held in
 every round; 1: it was violated, and the counter-example is printed with the command that replays it; 2: a nemesis was
-never injected; 3: the harness itself failed.
+never injected, or no compaction was published; 3: the harness itself failed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from types import FrameType
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from chaos import played, small_disk, table
-from chaos.course import NEMESES, Course
+from chaos.course import NEMESES, Broken, Course
 from chaos.workspace import Workspace
 
 MINUTES = 36.0  # with the stack's start and stop, 40
@@ -65,6 +65,11 @@ def main() -> int:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGHUP, signal.SIG_IGN)
             _close(course, options.table, keep=options.keep)
+    return exit_code_of(course, broken)
+
+
+def exit_code_of(course: Course, broken: Broken | None) -> int:
+    """Print why a course failed, and return the exit code."""
     if broken is not None:
         print(f"\nVIOLATION: {broken.nemesis}, seed {broken.seed}: {broken.counter_example}")
         print(f"\nreplay: {broken.replay}", flush=True)
@@ -73,12 +78,15 @@ def main() -> int:
     if idle:
         print(f"\nnever injected: {', '.join(idle)}", flush=True)
         return 2
+    if not course.compactions.published:
+        print("\nno compaction was published in any round", flush=True)
+        return 2
     return 0
 
 
 def _close(course: Course, file: Path | None, *, keep: bool) -> None:
     lines = list(course.lines.values())
-    print(f"\n{table.as_text(lines)}", flush=True)
+    print(f"\n{table.as_text(lines)}\n\ncompactions: {course.compactions}", flush=True)
     if file is not None:
         table.write(file, lines)
     if keep:

@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from chaos.errors import MissedError
 from chaos.moments import ANY, PLAN, SUBMIT
 from chaos.records import OpenTransaction
-from chaos.rounds import MissedError, Nemesis, Round
-from chaos.tap import Point
+from chaos.rounds import Nemesis, Round
+from chaos.tap import Point, Sender, Trap, sender_of
 from chaos.workspace import Workspace
 from tallystick_devstack.process import ChildProcess, wait_until
 from tallystick_devstack.testing.fault_proxy import NO_FAULT, HttpFault, Seen
@@ -24,7 +25,7 @@ REFUSED_PART = 1 / 3
 # Python uses another temporary folder if it cannot write the few bytes of a probe: leave one page free.
 _FREE_BYTES = 4096
 _ENOSPC = ("No space left on device", "Errno 28")
-_ROOT = Point(name="root", method="PUT", path=r"root\.json$")
+_ROOT = Point(name="root", method="PUT", path=r"root\.json$", sender=None)
 
 
 def _broker(r: Round) -> None:
@@ -32,28 +33,30 @@ def _broker(r: Round) -> None:
 
 
 def _s3(r: Round) -> None:
-    process = r.workspace.stack.s3.process
-    assert process is not None
-    _outage(r, "the S3 server", process)
+    _outage(r, "the S3 server", r.workspace.stack.s3.process)
 
 
 def _postgres(r: Round) -> None:
-    process = r.workspace.stack.postgres.process
-    assert process is not None
-    _outage(r, "PostgreSQL", process)
+    _outage(r, "PostgreSQL", r.workspace.stack.postgres.process)
 
 
-def _outage(r: Round, what: str, process: ChildProcess) -> None:
+def _outage(r: Round, what: str, process: ChildProcess | None) -> None:
     outage_s = r.rng.random() * OUTAGE_S_MAX
     with r.at(ANY) as trap:
-        r.note(f"kill -9 of {what}, started again {outage_s:.1f} s later")
-        process.kill()
-        trap.released.set()
-        again_at = time.monotonic() + outage_s
-        wait_until(
-            lambda: time.monotonic() >= again_at, deadline_s=60.0, what="the end of the outage"
-        )
-        r.workspace.revive()
+        kill_server(r, what, process, trap, outage_s=outage_s)
+
+
+def kill_server(
+    r: Round, what: str, process: ChildProcess | None, trap: Trap, *, outage_s: float
+) -> None:
+    """Kill a server, and start it again after the outage; a held request is released in between."""
+    assert process is not None
+    r.note(f"kill -9 of {what}, started again {outage_s:.1f} s later")
+    process.kill()
+    trap.released.set()
+    again_at = time.monotonic() + outage_s
+    wait_until(lambda: time.monotonic() >= again_at, deadline_s=60.0, what="the end of the outage")
+    r.workspace.revive()
 
 
 def _broker_empty(r: Round) -> None:
@@ -161,7 +164,10 @@ _LOST: tuple[Literal["close", "reset"] | int, ...] = ("close", "reset", 500, 503
 
 @dataclass(slots=True)
 class LostReplies:
-    """A rule: `many` swaps of a lake, from the `first` on, get a fault; late copies are due `due_after` swaps later."""
+    """A rule: `many` swaps of a lake, from the `first` on, get a fault; late copies are due `due_after` swaps later.
+
+    `sender`: whose swaps get it; None: those of any process.
+    """
 
     lake: str
     kind: Kind
@@ -169,12 +175,13 @@ class LostReplies:
     many: int
     answer: Any
     due_after: int
+    sender: Sender | None = None
     swaps: int = 0
     late: list[int] = field(default_factory=list)
     faulted: int = 0
 
     def __call__(self, seen: Seen) -> HttpFault:
-        if not _ROOT.matches(seen, self.lake):
+        if not _ROOT.matches(seen, self.lake) or self.sender not in (None, sender_of(seen)):
             return NO_FAULT
         self.swaps += 1
         if not self.first <= self.swaps < self.first + self.many:
@@ -196,14 +203,17 @@ class LostReplies:
         return bool(self.late) and self.swaps >= self.late[0] + self.due_after
 
 
-def lost_replies(r: Round, kind: Kind) -> LostReplies:
+def lost_replies(r: Round, kind: Kind, *, sender: Sender | None = None) -> LostReplies:
     """Draw which swaps of a round get the fault, and which."""
     answers = (*_LOST, "hang") if kind == "delay" else (*_LOST, "cut") if kind == "after" else _LOST
+    # The first root, and a grant and a commit of each day: only these swaps are certain to occur. A compaction has two.
+    certain = 2 if sender == "compact" else 1 + 2 * r.lake.days
+    first = r.rng.randint(1, certain)
     return LostReplies(
         lake=r.lake.name,
         kind=kind,
-        # The first root, and a grant and a commit of each day: only these swaps are certain to occur.
-        first=r.rng.randint(1, 1 + 2 * r.lake.days),
+        first=max(1, first - 1) if r.again else first,
+        sender=sender,
         many=r.rng.randint(1, 2),
         answer=r.rng.choice(answers),
         due_after=r.rng.randint(1, 3),
@@ -220,9 +230,7 @@ def _lose(r: Round, kind: Kind) -> None:
         else:
             r.until(lambda: rule.faulted >= 1, "a swap that gets the fault")
         r.settle()
-        # The remaining late copies arrive now, after all runs have succeeded.
-        for _ in _releases(r, rule):
-            r.note("a late copy of a swap arrived after the end")
+        deliver_rest(r, rule)
 
 
 def _deliver_late(r: Round, rule: LostReplies) -> None:
@@ -237,11 +245,25 @@ def _deliver_late(r: Round, rule: LostReplies) -> None:
     r.note(f"a late copy of a swap arrives: {r.workspace.tap.release()}")
 
 
+def deliver_rest(r: Round, rule: LostReplies) -> None:
+    """Let the remaining late copies arrive now, after all runs have succeeded."""
+    for _ in _releases(r, rule):
+        r.note("a late copy of a swap arrived after the end")
+
+
 def _releases(r: Round, rule: LostReplies) -> Iterator[int]:
     while rule.late:
         rule.late.pop(0)
         with suppress(IndexError):
             yield r.workspace.tap.release()
+
+
+LOST: dict[Kind, str] = {
+    "before": "the swap is lost on its way",
+    "after": "the swap landed, its reply is lost",
+    "delay": "a swap without an answer lands later",
+    "twice": "a gateway sends the swap twice",
+}
 
 
 def _lost(kind: Kind, what: str) -> Nemesis:
@@ -261,6 +283,7 @@ SERVERS = (
         name="open-transaction",
         what="kill -9 of the broker with an open transaction",
         inject=_open_transaction,
+        again=False,
     ),
     Nemesis(
         name="disk-full",
@@ -270,8 +293,5 @@ SERVERS = (
         ready=lambda workspace: workspace.disk.mount(),
     ),
     Nemesis(name="s3-503", what="S3 answers 503 to a third of requests", inject=_refusing),
-    _lost("before", "the swap is lost on its way"),
-    _lost("after", "the swap landed, its reply is lost"),
-    _lost("delay", "a swap without an answer lands later"),
-    _lost("twice", "a gateway sends the swap twice"),
+    *(_lost(kind, what) for kind, what in LOST.items()),
 )

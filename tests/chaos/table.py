@@ -12,7 +12,10 @@ from oracle.audit import Finding
 
 @dataclass(slots=True, kw_only=True)
 class Line:
-    """The rounds of one nemesis so far. `missed`: rounds whose moment did not occur, which are not counted otherwise."""
+    """The rounds of one nemesis so far. `missed`: rounds whose moment did not occur, which are not counted otherwise.
+
+    `compactions`: those that were published in its rounds.
+    """
 
     nemesis: str
     what: str
@@ -23,6 +26,7 @@ class Line:
     duplicates: int = 0
     missing: int = 0
     missed: int = 0
+    compactions: int = 0
     elapsed_s: float = 0.0
     not_run: str = ""
 
@@ -33,9 +37,10 @@ class Line:
             return str(self.first_seed)
         return f"{self.first_seed}-{self.last_seed}"
 
-    def add(self, finding: Finding, seed: int, elapsed_s: float) -> None:
+    def add(self, finding: Finding, seed: int, elapsed_s: float, *, compactions: int = 0) -> None:
         """Count one audited round."""
         self.rounds += 1
+        self.compactions += compactions
         self.records += finding.records
         self.duplicates += finding.duplicates
         self.missing += finding.missing
@@ -43,6 +48,7 @@ class Line:
         self.elapsed_s += elapsed_s
 
 
+_SUMMED = ("rounds", "records", "duplicates", "missing", "missed", "compactions", "elapsed_s")
 HEAD = ("nemesis", "rounds", "records", "duplicates", "missing", "missed", "s/round", "seeds")
 
 
@@ -100,7 +106,7 @@ def write(path: Path, lines: list[Line], *, now: datetime | None = None) -> None
 def _sum(lines: list[Line]) -> Line:
     total = Line(nemesis="all", what="", first_seed=0, last_seed=0)
     for line in lines:
-        for name in ("rounds", "records", "duplicates", "missing", "missed", "elapsed_s"):
+        for name in _SUMMED:
             setattr(total, name, getattr(total, name) + getattr(line, name))
     ran = [line for line in lines if not line.not_run]
     total.first_seed = min((line.first_seed for line in ran), default=0)

@@ -27,17 +27,29 @@ from tallystick_devstack.testing.fault_proxy import (
 
 HOLD_S = 600.0
 BUCKET = "lake"
+COMMAND = "tally-"
+"""The beginning of the application in the user agent of a command, which distinguishes its requests from a run's."""
+Sender = Literal["run", "compact", "gc", "verify"]
+_SENDER = re.compile(rf"\bapp/{COMMAND}(compact|gc|verify)\b")
+
+
+def sender_of(seen: Seen) -> Sender:
+    """Return who sent a request: a run (its tasks, drivers and executors), or a command of `tally`."""
+    agent = next((v for k, v in seen.headers.items() if k.lower() == "user-agent"), "")
+    found = _SENDER.search(agent)
+    return found[1] if found else "run"  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """A moment in a run: the `nth` request of its kind, before it reaches the server or after it landed."""
+    """A moment: the `nth` request of its kind, before it reaches the server or after it landed. `sender` None: of any."""
 
     name: str
     method: str
     path: str
     nth: int = 1
     when: Literal["before", "after"] = "before"
+    sender: Sender | None = "run"
 
     def __str__(self) -> str:
         return f"{self.when} {self.name} {self.nth}"
@@ -49,6 +61,7 @@ class Point:
             seen.method == self.method
             and below != seen.path.partition("?")[0]
             and re.match(self.path, below) is not None
+            and self.sender in (None, sender_of(seen))
         )
 
 

@@ -18,9 +18,10 @@ import pytest
 
 from chaos import backlog, small_disk, table
 from chaos.course import NEMESES, Course
+from chaos.errors import MissedError, ViolationError
 from chaos.moments import ANY, draw
 from chaos.records import value_of
-from chaos.rounds import MissedError, Round, ViolationError
+from chaos.rounds import Round
 from chaos.servers import LostReplies, Refusals
 from chaos.settled import not_settled
 from chaos.tap import Point, Tap
@@ -103,12 +104,21 @@ def test_every_required_nemesis_exists() -> None:
         "s3-503",
         "open-transaction",
         "publisher-backlog",
+        "compact",
+        "frozen-compact",
+        "compact-s3",
     }
     assert {n for n in NEMESES if n.startswith("swap-")} == {
         "swap-before",
         "swap-after",
         "swap-delay",
         "swap-twice",
+    }
+    assert {n for n in NEMESES if n.startswith("compact-swap-")} == {
+        "compact-swap-before",
+        "compact-swap-after",
+        "compact-swap-delay",
+        "compact-swap-twice",
     }
 
 

@@ -57,7 +57,7 @@ from datetime import UTC, datetime, timedelta
 
 os.environ.update({environment!r})
 {prelude}
-from tallystick import Column, Pipeline, Table
+from tallystick import Column, Pipeline, Table, Upkeep
 from tallystick.airflow import replay_dag
 from tallystick.outputs.files import FileOutput
 
@@ -68,7 +68,11 @@ pipeline = Pipeline(
     job="spark_jobs/chaos.py",
     records_per_task={records_per_task},
     tables=[
-        Table("events", columns=[Column("n", "long"), Column("kind", "string"), Column("text", "string")]),
+        Table(
+            "events",
+            columns=[Column("n", "long"), Column("kind", "string"), Column("text", "string")],
+            upkeep=Upkeep(sort_by=["kind", "n"]),
+        ),
         Table("per_kind", columns=[Column("kind", "string"), Column("n", "long")], keys=["kind"], combine={{"n": "sum"}}),
     ],
     outputs=[
