@@ -140,6 +140,10 @@ bench-hourly: setup ## time and CPU seconds of 24 hourly runs of small intervals
 bench-compact: setup ## a scan before and after a compaction of 720 intervals of 8 files; each interval is then replaced (15 minutes)
 	$(RUN)/python tests/bench/bench_compact.py
 
+.PHONY: bench-polls
+bench-polls: setup ## 10,000 polls of two tables through catalogs during 200 commits, compactions and gc, each compared with the ledger (20 minutes)
+	$(RUN)/python tests/bench/bench_polls.py
+
 .PHONY: bench-pages
 bench-pages: setup ## time and bytes of the pages in Airflow, over a made lake of 10,000 intervals and 50 topics (needs Chromium)
 	$(RUN)/python tests/bench/bench_pages.py
