@@ -628,7 +628,9 @@ def test_the_pipelines_of_this_project_have_no_problem(file: Path) -> None:
     result = tally("check", str(file), "--offline")
     assert result.exit_code == 0, result.stdout
     assert "0 problems, 0 warnings, " in result.stdout
-    checked = "has a DAG and no pipeline" if file.stem in ("lake_gc", "lake_compact") else "calls run"
+    checked = (
+        "has a DAG and no pipeline" if file.stem in ("lake_gc", "lake_compact") else "calls run"
+    )
     assert checked in flat(result.stdout)
 
 
