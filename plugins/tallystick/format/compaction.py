@@ -60,7 +60,10 @@ def _interval_of(part: str) -> Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowOrder(StoredValue):
-    """The object with the run of each row of a sorted shared file, and the ids of the columns by which it is sorted."""
+    """The object with the run of each row of a sorted shared file, and the ids of the columns by which it is sorted.
+
+    Its format is that of the compaction's version: Parquet with one column, `run`, of 32-bit integers.
+    """
 
     key: str
     etag: str

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import uuid
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from support.small_lake import SmallLake
@@ -16,7 +18,7 @@ from tallystick.errors import Corrupt
 from tallystick.format import keys
 from tallystick.format.compaction import RowOrder
 from tallystick.store import Applied, Store
-from tallystick.tables.row_order import RowPlaces, sorted_rows, stored_places
+from tallystick.tables.row_order import RowPlaces, order_bytes, sorted_rows, stored_places
 
 KEY = keys.row_order("events", "1" * 32, "00000", "2" * 32)
 
@@ -141,3 +143,21 @@ def test_rows_of_another_file_are_refused() -> None:
         Corrupt, match="expected a file of 2 rows as in its row order, found 3 rows"
     ):
         RowPlaces(places=np.array([1, 0])).numbered(pa.table({"value": [1, 2, 3]}))
+
+
+def test_a_row_order_of_version_1_is_read_and_written() -> None:
+    """Its format is that of `tallystick.compaction/1`, which names it: a column of numbers of runs."""
+    golden = (Path(__file__).parent / "golden" / "row-order-1.parquet").read_bytes()
+    store = SmallLake().store
+    places = stored_places(store, stored(store, golden), rows=[2, 3, 1])
+    assert places is not None
+    assert places.places is not None
+    assert places.places.tolist() == [1, 3, 0, 4, 5, 2]
+    found, written = (
+        pq.read_table(pa.BufferReader(body))
+        for body in (golden, order_bytes(np.array([1, 0, 2, 0, 1, 1])))
+    )
+    assert (
+        found.schema == written.schema == pa.schema([pa.field("run", pa.int32(), nullable=False)])
+    )
+    assert found.equals(written)
