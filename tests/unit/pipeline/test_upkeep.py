@@ -25,41 +25,6 @@ def refused(build: Any) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize(
-    ("name", "least", "most"),
-    [
-        ("snapshots_kept", 1, 1000),
-        ("metadata_kept", 1, 1000),
-        ("file_size_bytes", 1 << 20, 2 << 30),
-    ],
-)
-def test_a_number_outside_of_its_range_is_refused(name: str, least: int, most: int) -> None:
-    for found in (least, most):
-        assert getattr(Upkeep(**{name: found}), name) == found
-    for wrong in (least - 1, most + 1, float(least), True, "9", None):
-        message = refused(lambda wrong=wrong: Upkeep(**{name: wrong}))
-        assert message == (
-            f"upkeep: expected {name} to be a whole number from {least} to {most}, found {wrong!r}."
-        )
-
-
-@pytest.mark.parametrize(
-    ("wrong", "problem"),
-    [
-        (
-            {"snapshots_kept_for": timedelta(0)},
-            "of at least 1 ms in whole milliseconds, found 0:00",
-        ),
-        ({"snapshots_kept_for": timedelta(microseconds=1500)}, "in whole milliseconds, found 0:00"),
-        ({"compression": "lz4"}, "unknown compression='lz4'"),
-        ({"sort_by": "origin"}, "sort_by: expected a list, found the string 'origin'"),
-        ({"sort_by": ["a", "b", "a"]}, "expected each column of sort_by once, found a, b, a"),
-    ],
-)
-def test_a_value_that_is_not_allowed_is_refused(wrong: dict[str, Any], problem: str) -> None:
-    assert problem in refused(lambda: Upkeep(**wrong))
-
-
 def test_the_pipeline_has_the_default_and_a_table_its_own() -> None:
     plain = pipeline("memory://lake")
     assert {plain.upkeep_of(name) for name in ("events", DEAD_LETTERS)} == {Upkeep()}
