@@ -48,7 +48,7 @@ def test_airflow_does_not_load_the_examples_from_the_project() -> None:
 
     bag = DagBag(dag_folder=str(PROJECT / "dags"), bundle_path=PROJECT / "dags", bundle_name="test")
     assert not bag.import_errors
-    assert set(bag.dags) == {"flights", "gc", "ontime"}
+    assert set(bag.dags) == {"compact", "flights", "gc", "ontime"}
 
 
 def job(name: str) -> dict[str, Any]:
