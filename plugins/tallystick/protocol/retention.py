@@ -23,13 +23,16 @@ class Marked:
 
     `granted` are (interval part, uuid) of granted plans: any object below them may still be committed. `reported` are
     the interval parts of those grants: a report's key does not name its plan, so all reports there stay. `compacting` are
-    the ids of compactions that may still be published: their objects, shared files and row orders stay.
+    the ids of compactions that may still be published: their objects, shared files and row orders stay. `shared` are the
+    ids of compactions of which a shared file is named: a stage that found rows in it reads its row order later, also
+    after another compaction has moved the rows.
     """
 
     named: frozenset[str]
     granted: frozenset[tuple[str, str]]
     reported: frozenset[str]
     compacting: frozenset[keys.CompactionId] = frozenset()
+    shared: frozenset[keys.CompactionId] = frozenset()
 
     def keeps(self, key: str) -> bool:
         """Return True if the object must stay.
@@ -49,7 +52,8 @@ class Marked:
             return keys.shared_file_parts(key)[1] in self.compacting
         if kind == "row order":
             table, number = keys.row_order_parts(key)
-            return number in self.compacting or keys.compaction(table, number) in self.named
+            named = keys.compaction(table, number) in self.named
+            return named or number in self.compacting or number in self.shared
         part, uuid = keys.interval_of(key)
         if uuid is None:
             return part in self.reported
@@ -86,7 +90,15 @@ def mark(
         granted=frozenset(granted),
         reported=frozenset(part for part, _ in granted),
         compacting=frozenset(keys.compaction_parts(grant.key)[1] for grant in root.compacting),
+        shared=compactions_of(named),
     )
+
+
+def compactions_of(named: Iterable[str]) -> frozenset[keys.CompactionId]:
+    """Return the ids of the compactions whose shared files are among these keys."""
+    # The text alone is not enough: a table may have this name, too.
+    shared = (key for key in named if "/shared/" in key and keys.kind(key) == "shared file")
+    return frozenset(keys.shared_file_parts(key)[1] for key in shared)
 
 
 def to_cancel(

@@ -179,7 +179,21 @@ def test_sorted_files_are_compacted_again_with_new_files(lake: SmallLake) -> Non
         assert findings(verify(lake.lake, deep=True)) == []
 
 
-def test_gc_keeps_a_row_order_as_long_as_an_entry_names_its_compaction(lake: SmallLake) -> None:
+@pytest.mark.parametrize("snapshots_kept", [1, 50])
+def test_gc_keeps_a_row_order_as_long_as_an_entry_or_a_snapshot_needs_it(
+    snapshots_kept: int,
+) -> None:
+    """A stage that found its rows in a sorted file reads the row order later: it stays as long as the file."""
+
+    def declared(warehouse: str) -> Pipeline:
+        upkeep = Upkeep(sort_by=["kind", "n"], snapshots_kept=snapshots_kept)
+        found = by_kind(warehouse)
+        return replace(found, tables=[replace(found.tables[0], upkeep=upkeep), *found.tables[1:]])
+
+    lake = SmallLake(declared=declared)
+    for number in range(1, 5):
+        lake.run(days(number, number + 1))
+    compacted(lake)
     key = order(lake)
 
     def collected() -> None:
@@ -191,8 +205,15 @@ def test_gc_keeps_a_row_order_as_long_as_an_entry_names_its_compaction(lake: Sma
         lake.job = f"version {number + 1}".encode()
         lake.run(days(number, number + 1), clear=1)
         assert findings(verify(lake.lake, deep=True)) == []
+    rules = {
+        o.rule
+        for o in read_files(lake.lake, reader_grace=timedelta(0)).objects
+        if o.what == "row order"
+    }
     collected()
-    assert lake.store.get(key) is None
+    is_there = lake.store.get(key) is not None
+    assert is_there is (snapshots_kept == 50)
+    assert rules == ({"history"} if is_there else {"nothing"})
     assert findings(verify(lake.lake, deep=True)) == []
 
 

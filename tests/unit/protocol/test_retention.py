@@ -49,7 +49,12 @@ MARKED = mark(
     ),
     [GRANTED, entry(2, 3, commit=MOVED), entry(7, 8, grant=granted(7, 8))],
     retained=[replace(SAMPLE_RECORD, pages=(page_ref(2),))],
-    reached=[data(OTHER, 7), "tables/flights/metadata/00001-a.metadata.json"],
+    reached=[
+        data(OTHER, 7),
+        "tables/flights/metadata/00001-a.metadata.json",
+        keys.shared_file("flights", uuid(43), "0", uuid(1)),
+        "tables/shared/metadata/00001-a.metadata.json",
+    ],
     reports=[keys.report(at(2), at(3), "a1", uuid(5))],
     others=[keys.probe(uuid(8))],
 )
@@ -82,6 +87,7 @@ MARKED = mark(
         keys.compaction("flights", uuid(41)),
         keys.shared_file("flights", uuid(41), "0", uuid(1)),
         keys.row_order("flights", uuid(40), "0", uuid(1)),
+        keys.row_order("flights", uuid(43), "0", uuid(1)),
         keys.row_order("flights", uuid(41), "0", uuid(1)),
     ],
 )

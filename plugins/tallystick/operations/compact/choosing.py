@@ -90,7 +90,7 @@ def choose(
     found: list[ChosenCompaction] = []
     for name in options.tables or sorted(root.tables):
         table = root.tables[name]
-        if table.metadata is None:
+        if table.metadata is None or not entries:
             continue
         target_bytes = options.target_bytes or table.upkeep.file_size_bytes
         files = _small_files(lake, name, tables.files(name, table), entries, target_bytes)

@@ -13,7 +13,7 @@ from tallystick.operations.gc.listing import Listing
 from tallystick.operations.gc.marking import Marking
 from tallystick.operations.status.past import chain
 from tallystick.protocol.registering import readable_from
-from tallystick.protocol.retention import Marked
+from tallystick.protocol.retention import Marked, compactions_of
 
 Rule = Literal[
     "current", "history", "grace", "granted", "outputs", "doubt", "always", "foreign", "nothing"
@@ -53,8 +53,8 @@ class KeptBy:
             return "foreign"
         if not self._marked.keeps(key):
             return "nothing"
-        if kind == "row order":  # it is needed as long as the object that names it
-            key, kind = keys.compaction(*keys.row_order_parts(key)), "compaction"
+        if kind == "row order":
+            return self._of_row_order(key)
         if kind == "root" or key in self._current:
             return "current"
         if kind in ("record", "call"):
@@ -66,6 +66,17 @@ class KeptBy:
         if kind in _OF_INTERVALS:
             return self._of_interval(key)
         return "granted" if self._is_compacting(key, kind) else "doubt"
+
+    def _of_row_order(self, key: str) -> Rule:
+        """Return the rule of the compaction, or that of its shared files, which are read with their row orders."""
+        table, number = keys.row_order_parts(key)
+        if keys.compaction(table, number) in self._current:
+            return "current"
+        if number in compactions_of(self._history):
+            return "history"
+        if number in compactions_of(self._grace):
+            return "grace"
+        return "granted" if number in self._marked.compacting else "doubt"
 
     def _of_interval(self, key: str) -> Rule:
         part, uuid = keys.interval_of(key)
