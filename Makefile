@@ -100,11 +100,11 @@ example: setup ## examples on the embedded stack, each without and with a kill -
 
 .PHONY: demo-metrics
 demo-metrics: setup ## the demo with a StatsD listener: the sums of all counters, compared with the ledger (4 minutes)
-	$(RUN)/python tests/bench/demo_metrics.py
+	$(RUN)/python tests/by_hand/demo_metrics.py
 
 .PHONY: demo-pages
 demo-pages: setup ## the demo, then all pages of its lake in Chromium, compared with the ledger, and a gap filled by the button (4 minutes)
-	$(RUN)/python tests/bench/demo_pages.py
+	$(RUN)/python tests/by_hand/demo_pages.py
 
 # Of coreutils and awk alone: who runs the stack in Docker needs no Python here. An existing .env is left as it is.
 .env:
@@ -117,44 +117,44 @@ demo-pages: setup ## the demo, then all pages of its lake in Chromium, compared 
 
 .PHONY: bench-read
 bench-read: setup ## CPU seconds per million records: our reader compared with confluent-kafka
-	$(RUN)/python tests/bench/bench_read.py
+	$(RUN)/python -m bench.parts.read
 
 .PHONY: bench-decode
 bench-decode: setup ## CPU time per record of each format, compared with other libraries; CONTENDERS=1 adds those that the project does not use
 	$(if $(CONTENDERS),$(UV) run --frozen --no-sync --with chdb==4.4.0 --with polars-avro==0.13.0 --with ptars==0.0.25 python,$(RUN)/python) \
-	    tests/bench/bench_decode.py
+	    -m bench.parts.decode
 
 .PHONY: bench-publish-memory
 bench-publish-memory: setup ## memory of publishing, by the number of rows and kind of output (up to an hour)
-	$(RUN)/python tests/bench/bench_publish_memory.py
+	$(RUN)/python -m bench.parts.publish_memory
 
 .PHONY: bench-starvation
 bench-starvation: setup ## how long a commit takes while a publisher works off 10,000 intervals
-	$(RUN)/python tests/bench/bench_starvation.py
+	$(RUN)/python -m bench.parts.starvation
 
 .PHONY: bench-hourly
 bench-hourly: setup ## time and CPU seconds of 24 hourly runs of small intervals on a stack of its own (5 minutes)
-	$(RUN)/python tests/bench/bench_hourly.py
+	$(RUN)/python -m bench.parts.hourly
 
 .PHONY: bench-compact
 bench-compact: setup ## a scan before and after a compaction of 720 intervals of 8 files; each interval is then replaced (15 minutes)
-	$(RUN)/python tests/bench/bench_compact.py
+	$(RUN)/python -m bench.parts.compact
 
 .PHONY: bench-polls
 bench-polls: setup ## 10,000 polls of two tables through catalogs during 200 commits, compactions and gc, each compared with the ledger (20 minutes)
-	$(RUN)/python tests/bench/bench_polls.py
+	$(RUN)/python -m bench.parts.polls
 
 .PHONY: bench-pages
 bench-pages: setup ## time and bytes of the pages in Airflow, over a made lake of 10,000 intervals and 50 topics (needs Chromium)
-	$(RUN)/python tests/bench/bench_pages.py
+	$(RUN)/python -m bench.parts.pages
 
 .PHONY: bench-memory
 bench-memory: setup ## memory of one read, by the size of its range
-	$(RUN)/python tests/bench/bench_memory.py
+	$(RUN)/python -m bench.parts.memory
 
 .PHONY: golden
 golden: setup ## a table of what three clients write in five codecs, compared with confluent-kafka's consumer
-	$(RUN)/python tests/bench/golden_table.py
+	$(RUN)/python tests/by_hand/golden_table.py
 
 # Not `setup`: the documentation needs Python alone, and a few packages.
 .PHONY: docs

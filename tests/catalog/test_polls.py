@@ -13,8 +13,8 @@ import duckdb
 import pytest
 from pyiceberg.exceptions import RESTError
 
-from bench.bench_polls import PollsOptions, run
-from bench.bench_polls_client import (
+from bench.parts.polls import PollsOptions, run
+from bench.parts.polls_client import (
     CatalogPlaces,
     PollFailure,
     connected,
@@ -23,8 +23,8 @@ from bench.bench_polls_client import (
     pair_of,
     session_version,
 )
-from bench.bench_polls_client import session as client_session
-from bench.bench_polls_history import (
+from bench.parts.polls_client import session as client_session
+from bench.parts.polls_history import (
     TABLES,
     Client,
     History,
@@ -34,7 +34,7 @@ from bench.bench_polls_history import (
     is_overtaken,
     problems,
 )
-from bench.bench_polls_lake import PairsWriter, read_history, steps
+from bench.parts.polls_lake import PairsWriter, read_history, steps
 from catalog.conftest import BUCKET, lake_through, serving, session
 
 URI = f"s3://{BUCKET}/polls/pairs"

@@ -1,7 +1,7 @@
 """Intervals that do not fit in memory: the same is sent, and memory does not grow with the number of rows.
 
 The numbers here are small: the limit of rows in memory is set to a few, so that the local disk is used as for millions.
-tests/bench/bench_publish_memory.py tests millions.
+bench/parts/publish_memory.py tests millions.
 """
 
 from __future__ import annotations

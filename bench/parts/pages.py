@@ -1,6 +1,6 @@
 """Time and bytes of the pages of a made lake: 10,000 intervals and 50 topics, on Airflow's real API server and Chromium.
 
-python tests/bench/bench_pages.py [--intervals 10000] [--topics 50] [--partitions 3]
+python -m bench.parts.pages [--intervals 10000] [--topics 50] [--partitions 3]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from support.api_server import ApiServer, api_server
 from support.large_lake import LargeLake

@@ -1,6 +1,6 @@
 """A scan before and after a compaction: 720 hourly intervals of 8 small files each, on an S3 server of its own.
 
-python tests/bench/bench_compact.py [--intervals 720] [--partitions 8] [--rows 50]
+python -m bench.parts.compact [--intervals 720] [--partitions 8] [--rows 50]
 
 The rows of each interval are compared by a digest before and after it, and after each interval was replaced once.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from support.fakes import FakeLog, FakeRecord
 from support.small_lake import DAY, TOPIC, SmallLake

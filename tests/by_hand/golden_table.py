@@ -1,6 +1,6 @@
 """Three clients and five codecs: their records, read by tallystick and by confluent-kafka's consumer, as a table.
 
-    python tests/bench/golden_table.py
+    python tests/by_hand/golden_table.py
 
 Starts its own broker in a temporary folder. Exits with 0 only if every record of every cell is identical.
 """

@@ -1,6 +1,6 @@
 """The CPU cost of a record: tallystick's range reader and confluent-kafka's consume(), into the same four Arrow columns.
 
-    python tests/bench/bench_read.py [--records 2000000] [--rounds 3]
+    python -m bench.parts.read [--records 2000000] [--rounds 3]
 
 Starts its own broker in a temporary folder, produces records of about 271 bytes of JSON (lz4, 4 partitions), compares
 all rows of both readers, then measures them in turn: CPU seconds of this process (all its threads) per million records.

@@ -1,6 +1,6 @@
 """Polls of two tables through `tally catalog` while commits, compactions and gc run: no poll may see two versions.
 
-    python tests/bench/bench_polls.py [--polls 10000] [--commits 200] [--pollers 4]
+    python -m bench.parts.polls [--polls 10000] [--commits 200] [--pollers 4]
 
 An S3 server, two `tally catalog` (one with a token), a writer, and PyIceberg and DuckDB in several processes. Each poll
 begins a session and reads both tables; one in 19 reads the rows with PyIceberg, one in 19 with DuckDB. Afterwards, each
@@ -22,10 +22,10 @@ from datetime import timedelta
 from multiprocessing import get_context
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
-from bench.bench_polls_client import PollFailure, poll
-from bench.bench_polls_history import (
+from bench.parts.polls_client import PollFailure, poll
+from bench.parts.polls_history import (
     History,
     Poll,
     Problem,
@@ -34,9 +34,9 @@ from bench.bench_polls_history import (
     problems,
     with_next_table,
 )
-from bench.bench_polls_lake import PairsWriter, aged, read_history, seen_version, steps, write
-from bench.bench_polls_processes import CatalogLog, Maintenance, catalogs
-from bench.bench_polls_workers import PAUSE_S, Progress, Worker
+from bench.parts.polls_lake import PairsWriter, aged, read_history, seen_version, steps, write
+from bench.parts.polls_processes import CatalogLog, Maintenance, catalogs
+from bench.parts.polls_workers import PAUSE_S, Progress, Worker
 from tallystick.lake import Lake
 from tallystick.operations.verify import verify
 from tallystick.runtime import system_runtime

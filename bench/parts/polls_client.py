@@ -15,8 +15,8 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.table import Table
 from requests import HTTPError
 
-from bench.bench_polls_history import TABLES, Client, Counts, Mode, Pair, Poll
-from bench.bench_polls_workers import Progress
+from bench.parts.polls_history import TABLES, Client, Counts, Mode, Pair, Poll
+from bench.parts.polls_workers import Progress
 from tallystick.catalog.versions import ExactCommit, parse_prefix
 from tallystick.format import keys
 from tallystick.runtime import whole_ms

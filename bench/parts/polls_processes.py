@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from bench.bench_polls_client import CatalogPlaces
-from bench.bench_polls_history import SeenVersion
+from bench.parts.polls_client import CatalogPlaces
+from bench.parts.polls_history import SeenVersion
 from tallystick.catalog.tokens import new_token, token_line
 from tallystick.cli.errors import RETRY_LATER
 

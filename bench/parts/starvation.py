@@ -1,6 +1,6 @@
 """The time of a commit while a publisher publishes a backlog: at most twice the time of an undisturbed one.
 
-    python tests/bench/bench_starvation.py [--tables 2 10 50] [--pending 10000] [--delay-ms 20] [--without-room]
+    python -m bench.parts.starvation [--tables 2 10 50] [--pending 10000] [--delay-ms 20] [--without-room]
 
 A lake in memory whose store delays each request. The real code commits one interval, whose plan, record and report are
 then copied to as many intervals as are pending. The real `publish` publishes them in a thread to an output in memory,
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from support.backlog import lake_with_backlog
 from support.fake_output import FakeOutput, Wire

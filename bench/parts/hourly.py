@@ -1,6 +1,6 @@
 """The time and CPU seconds of 24 hourly runs of small intervals, on an embedded stack of its own.
 
-    python tests/bench/bench_hourly.py [--together N] [--active N] [--hours 24] [--records 1600] [--backfill]
+    python -m bench.parts.hourly [--together N] [--active N] [--hours 24] [--records 1600] [--backfill]
 
 Starts a stack, produces JSON records of about 400 bytes to 3 partitions, and deploys an hourly pipeline with a table of
 rows and a table that counts them. Then it unpauses the DAG (`--backfill`: backfills the hours instead), waits until all

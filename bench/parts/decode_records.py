@@ -1,4 +1,4 @@
-"""The records of bench_decode.py: nested orders as JSON, Avro and Protobuf, and flat events as JSON, always the same."""
+"""The records of decode.py: nested orders as JSON, Avro and Protobuf, and flat events as JSON, always the same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The memory of one read, by the size of its range: it must be constant.
 
-    python tests/bench/bench_memory.py [--megabytes 100 1000] [--codec lz4]
+    python -m bench.parts.memory [--megabytes 100 1000] [--codec lz4]
 
 Starts its own broker in a temporary folder and fills one partition with JSON of about 271 bytes per record. Then each
 range is read in its own process, which drops every Arrow batch. The base is its resident memory after connecting and
@@ -17,8 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import bench_read
-
+from bench.parts import read
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.format.offsets import OffsetRange
 from tallystick.kafka.decode import warm
@@ -43,7 +42,7 @@ def read_alone(options: dict[str, str]) -> None:
     warm()
     reader = RangeReader(
         KafkaSettings(bootstrap_servers=(options["bootstrap"],)),
-        topic=bench_read.TOPIC,
+        topic=read.TOPIC,
         topic_id=options["topic_id"],
         cluster_id=options["cluster_id"],
         compacted=False,
@@ -79,9 +78,9 @@ def main() -> int:
         KafkaBroker(Path(folder)) as broker,
     ):
         most = max(arguments.megabytes) * 1_000_000 // RECORD_BYTES
-        bench_read.produce(broker.bootstrap, most, partitions=1, codec=arguments.codec)
+        read.produce(broker.bootstrap, most, partitions=1, codec=arguments.codec)
         with LogPlanner(KafkaSettings(bootstrap_servers=(broker.bootstrap,))) as planner:
-            state = planner.describe([bench_read.TOPIC])[bench_read.TOPIC]
+            state = planner.describe([read.TOPIC])[read.TOPIC]
         for megabytes in arguments.megabytes:
             options = {
                 "bootstrap": broker.bootstrap,
@@ -90,7 +89,7 @@ def main() -> int:
                 "end": str(megabytes * 1_000_000 // RECORD_BYTES),
             }
             printed = subprocess.run(
-                [sys.executable, __file__, "--alone", json.dumps(options)],
+                [sys.executable, "-m", "bench.parts.memory", "--alone", json.dumps(options)],
                 check=True,
                 stdout=subprocess.PIPE,
                 text=True,

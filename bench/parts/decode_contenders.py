@@ -1,4 +1,4 @@
-"""The decoders that bench_decode.py compares: tallystick's, and libraries that read the same records.
+"""The decoders that decode.py compares: tallystick's, and libraries that read the same records.
 
 A contender gets the records' bytes and returns how many rows it has read. What it needs once (a schema, a file) is made
 before it is measured.
@@ -14,14 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import decode_records
 import duckdb
 import fastavro
 import polars
 import pyarrow as pa
 import pyarrow.json
-from decode_records import BenchRecords, Row
 
+from bench.parts import decode_records
+from bench.parts.decode_records import BenchRecords, Row
 from tallystick.engine.decode.decoder import decoder_of
 from tallystick.pipeline import Avro, Column, Json, Protobuf
 from tallystick.tables.schema import arrow_schema

@@ -1,6 +1,6 @@
 """Memory, disk and time to write one input split, by rows and partition values: memory must be constant.
 
-    python tests/bench/bench_partitions.py [--million 1 4] [--days 30 3650]
+    python -m bench.parts.partitions [--million 1 4] [--days 30 3650]
 
 Each input split is written in its own process, in batches of 65,536 rows of seven columns with random days. An upload
 only counts the file. The base is the process's resident memory after its first batch, the peak is its highest resident
@@ -19,10 +19,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import bench_memory
 import numpy as np
 import pyarrow as pa
 
+from bench.parts import memory
 from tallystick.engine.parquet import TableWriter
 from tallystick.format.columns import TableColumn
 from tallystick.format.plan import PlannedTable
@@ -69,9 +69,9 @@ def write_alone(rows: int, days: int) -> None:
         return f"tables/t/data/{interval}/{'a' * 32}/one/00000-{len(uploads):032x}.parquet", "e"
 
     first = next(batches(BATCH, days))
-    base = bench_memory.resident_kib("VmRSS")
+    base = memory.resident_kib("VmRSS")
     del first
-    Path("/proc/self/clear_refs").write_text(bench_memory._RESET_PEAK)
+    Path("/proc/self/clear_refs").write_text(memory._RESET_PEAK)
     started, disk = time.monotonic(), 0
     with (
         tempfile.TemporaryDirectory(prefix="bench-partitions-") as folder,
@@ -87,7 +87,7 @@ def write_alone(rows: int, days: int) -> None:
             writer.write(batch)
             disk = max(disk, sum(f.stat().st_size for f in Path(folder).iterdir()))
         files = len(writer.close())
-    measured = {"files": files, "base_kib": base, "peak_kib": bench_memory.resident_kib("VmHWM")}
+    measured = {"files": files, "base_kib": base, "peak_kib": memory.resident_kib("VmHWM")}
     print(json.dumps({**measured, "disk": disk, "seconds": time.monotonic() - started}))
 
 
@@ -107,7 +107,14 @@ def main() -> int:
     for days in arguments.days:
         for million in arguments.million:
             printed = subprocess.run(
-                [sys.executable, __file__, "--alone", str(million * 1_000_000), str(days)],
+                [
+                    sys.executable,
+                    "-m",
+                    "bench.parts.partitions",
+                    "--alone",
+                    str(million * 1_000_000),
+                    str(days),
+                ],
                 check=True,
                 stdout=subprocess.PIPE,
                 text=True,

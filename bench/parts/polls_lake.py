@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from bench.bench_polls_history import TABLES, History, HistoryVersion, Pair, SeenVersion
-from bench.bench_polls_workers import Progress
+from bench.parts.polls_history import TABLES, History, HistoryVersion, Pair, SeenVersion
+from bench.parts.polls_workers import Progress
 from support.fakes import FakeLog
 from support.small_lake import DAY, SmallLake
 from tallystick.format import keys

@@ -1,6 +1,6 @@
 """The CPU cost of decoding a record: tallystick's decoders, and other libraries on the same records.
 
-    python tests/bench/bench_decode.py [--records 20000] [--rounds 5] [--json]
+    python -m bench.parts.decode [--records 20000] [--rounds 5] [--json]
 
 The records are orders with three levels of structs and lists, as JSON, Avro and Protobuf, and flat events as JSON. All
 columns are read unless the line states another number; `1 % dead`: every 100th record is broken. First the rows of
@@ -18,9 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from decode_contenders import DecodeContender, Read, contenders, declared
-from decode_records import BenchRecords, batch, nested_and_flat
-
+from bench.parts.decode_contenders import DecodeContender, Read, contenders, declared
+from bench.parts.decode_records import BenchRecords, batch, nested_and_flat
 from tallystick.engine.decode.decoder import decoder_of
 
 Line = dict[str, object]

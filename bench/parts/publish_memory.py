@@ -1,6 +1,6 @@
 """The memory of publishing, by the number of rows and the kind of output: it must be constant.
 
-    python tests/bench/bench_publish_memory.py [--rows 1000000 5000000] [--kinds topic files ...]
+    python -m bench.parts.publish_memory [--rows 1000000 5000000] [--kinds topic files ...]
 
 Rows are read as a publisher reads them, from Parquet files of 250,000 rows that are generated on read. Each measurement
 runs in its own process, with the real output; only its receiver (broker, HTTP, mail server, database) is replaced by one
@@ -27,8 +27,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from bench_memory import resident_kib
 
+from bench.parts.memory import resident_kib
 from tallystick.connections.http import HttpSettings
 from tallystick.connections.smtp import SmtpSettings
 from tallystick.format.interval import Interval
@@ -264,7 +264,7 @@ def main() -> int:
         peaks = []
         for rows in sorted(arguments.rows):
             printed = subprocess.run(
-                [sys.executable, __file__, "--alone", kind, str(rows)],
+                [sys.executable, "-m", "bench.parts.publish_memory", "--alone", kind, str(rows)],
                 check=True,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -1,0 +1,135 @@
+"""The cost of a commit as a lake grows: CPU time, requests and bytes of the commit of 3 small tables, by its number.
+
+    python -m bench.parts.commits [--commits 1000] [--partitions 2]
+
+Plans, stages and commits hourly intervals on a store in memory, so the CPU time is that of tallystick and its libraries
+alone. Each line is the median of the commits since the line before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+
+from support.fakes import FakeLog, FakeRecord, stage
+from support.small_lake import DAY, TOPIC, SmallLake
+from tallystick.format.interval import Interval
+from tallystick.operations.commit import commit
+from tallystick.store import ETag, Listed, Outcome, Store, Stored
+from tallystick.store.memory import MemoryStore
+
+HOUR = timedelta(hours=1)
+SHOWN = (1, 2, 10, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+
+
+class CostedStore:
+    """A wrapper of a store that counts requests by verb, and the bytes that are read and written."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.requests: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+
+    @property
+    def uri(self) -> str:
+        """The URI of the wrapped store."""
+        return self.store.uri
+
+    def get(self, key: str) -> Stored | None:
+        """Read an object."""
+        found = self.store.get(key)
+        self.requests["GET"] += 1
+        self.bytes["read"] += len(found.body) if found is not None else 0
+        return found
+
+    def create(self, key: str, body: bytes | Path) -> Outcome:
+        """Create an object. Safe to repeat: the wrapped store's `create` is."""
+        self.requests["PUT"] += 1
+        self.bytes["written"] += len(body) if isinstance(body, bytes) else body.stat().st_size
+        return self.store.create(key, body)
+
+    def replace(self, key: str, body: bytes, *, expected: ETag) -> Outcome:
+        """Replace an object. Safe to repeat: the wrapped store's `replace` is."""
+        self.requests["PUT"] += 1
+        self.bytes["written"] += len(body)
+        return self.store.replace(key, body, expected=expected)
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """List objects."""
+        self.requests["LIST"] += 1
+        return self.store.list(prefix)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects. Safe to repeat: the wrapped store's `delete` is."""
+        self.requests["DELETE"] += 1
+        self.store.delete(keys)
+
+
+def interval(number: int) -> Interval:
+    """Return an interval of an hour."""
+    return Interval(start=DAY + number * HOUR, end=DAY + (number + 1) * HOUR)
+
+
+def append_hour(log: FakeLog, number: int) -> None:
+    """Append two records and a dead letter of an hour to each partition."""
+    at_ms = round((DAY + number * HOUR).timestamp() * 1000)
+    for partition in log.topics[TOPIC].partitions:
+        for row in range(2):
+            value = {"n": row, "kind": f"kind {row}"}
+            partition.records.append(FakeRecord(at_ms=at_ms + row, kind="data", value=value))
+        partition.records.append(FakeRecord(at_ms=at_ms + 9, kind="dead"))
+
+
+def main() -> None:
+    """Commit intervals one after the other, and print the cost of some of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commits", type=int, default=1000)
+    parser.add_argument("--partitions", type=int, default=2)
+    options = parser.parse_args()
+    log = FakeLog()
+    log.create(TOPIC, partitions=options.partitions)
+    costed = CostedStore(MemoryStore())
+    small = SmallLake(store=costed, log=log)
+    print("commit    CPU ms  GET  PUT LIST      read   written", flush=True)
+    taken: list[tuple[float, Counter[str], Counter[str]]] = []
+    for number in range(1, options.commits + 1):
+        append_hour(log, number - 1)
+        (planned,) = small.plan(interval(number - 1)).intervals
+        report = stage(small.lake, log, planned.plan)
+        costed.requests, costed.bytes = Counter(), Counter()
+        began = time.process_time()
+        commit(small.lake, small.tables, plan_key=planned.plan, report_key=report)
+        cpu_s = time.process_time() - began
+        # Copies: the store goes on to count the next plan and stage.
+        taken.append((cpu_s, costed.requests.copy(), costed.bytes.copy()))
+        if number in SHOWN:
+            print(line(number, taken), flush=True)
+            taken = []
+
+
+def line(number: int, taken: list[tuple[float, Counter[str], Counter[str]]]) -> str:
+    """Return the medians of these commits as text."""
+
+    def median(values: Iterable[float]) -> float:
+        return statistics.median(values)
+
+    cpu_ms = median(t[0] for t in taken) * 1000
+    verbs = [median(t[1][verb] for t in taken) for verb in ("GET", "PUT", "LIST")]
+    moved = [median(t[2][way] for t in taken) for way in ("read", "written")]
+    return (
+        f"{number:6,}{cpu_ms:10.1f}"
+        + "".join(f"{v:5.0f}" for v in verbs)
+        + "".join(f"{b:10,.0f}" for b in moved)
+    )
+
+
+if __name__ == "__main__":
+    main()
