@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from tallystick.format import keys
-from tallystick.format.codec import StoredObject, StoredValue
+from tallystick.format.codec import NOT_STORED, StoredObject, StoredValue
 from tallystick.format.interval import Interval, Request
 from tallystick.format.lookback import LookbackUsed
 from tallystick.format.offsets import Position
@@ -187,6 +187,8 @@ class Page(StoredObject):
 
     entries: tuple[Entry, ...] = ()
     boundaries: tuple[Boundary, ...] = ()
+    # The size decides if a page is split, and the same bytes are written: they are computed once.
+    _encoded: bytes = field(default=b"", init=False, repr=False, compare=False, metadata=NOT_STORED)
 
     def __post_init__(self) -> None:
         for instants in ([e.interval.start for e in self.entries], [b.at for b in self.boundaries]):
@@ -197,6 +199,12 @@ class Page(StoredObject):
             raise ValueError(
                 "expected a page with at least one boundary, each entry beginning at one"
             )
+
+    def encode(self) -> bytes:
+        """Return the canonical bytes, which are computed at the first call."""
+        if not self._encoded:
+            object.__setattr__(self, "_encoded", StoredObject.encode(self))
+        return self._encoded
 
     @property
     def since(self) -> datetime:

@@ -49,6 +49,7 @@ from tallystick.tables.iceberg import (
 )
 from tallystick.tables.snapshots import MANIFEST_BYTES, MANIFESTS_MERGED_FROM, FileChange, expire
 from tallystick.tables.state import TableState
+from tallystick.tables.transaction import TableTransaction
 from tallystick.tables.upkeep import known_order, sort_order, upkeep_changes, upkeep_properties
 
 TABLE_PROPERTIES = {
@@ -114,7 +115,7 @@ class IcebergTables:
         catalog = StagingCatalog(self._io, key=self._next_key(state), at_ms=at_ms)
         location = "" if state.metadata is None else self._io.location(state.metadata)
         table = Table((state.name,), base, location, self._io, catalog)
-        transaction = table.transaction()
+        transaction = TableTransaction(table)
         if changes:
             Evolution(transaction, changes).commit()
         if add or drop or delete:

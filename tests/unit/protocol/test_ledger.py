@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tallystick.format import keys
+from tallystick.format.codec import StoredObject
 from tallystick.format.offsets import Position
 from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Entry, Page, PageRef
 from tallystick.format.root import Root
@@ -191,6 +193,29 @@ def test_a_page_is_split_near_its_edits(edits: tuple[int, ...]) -> None:
     sizes = [len(p.boundaries) for p in parts]
     assert sizes == {(0,): [2, 18], (19,): [18, 2]}.get(edits, [10, 10])
     assert [b for p in parts for b in p.boundaries] == list(page.boundaries)
+
+
+def test_a_page_that_was_measured_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoding a full page is the largest part of a commit's own CPU time."""
+    encoded: list[StoredObject] = []
+    encode = StoredObject.encode
+
+    def counted(self: StoredObject) -> bytes:
+        encoded.append(self)
+        return encode(self)
+
+    monkeypatch.setattr(StoredObject, "encode", counted)
+    stored = Stored(bytes_max=PAGE_BYTES_MAX)
+    ledger = stored.whole()
+    for hour in (0, 1):
+        ledger.set_boundary(boundary(hour))
+    ledger.put(entry(0, 1, grant=granted(0, 1)))
+    _, fresh = ledger.flush(uuid(n) for n in stored.numbers)
+    (page,) = fresh.values()
+    assert page.encode() == encode(page)
+    assert encoded == [page]
+    # A changed page has other bytes.
+    assert replace(page, entries=()).encode() != page.encode()
 
 
 @pytest.mark.parametrize("forwards", [True, False])
