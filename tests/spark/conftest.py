@@ -400,9 +400,10 @@ class SparkLake:
         *,
         master: str = "local[1]",
         conf: Mapping[str, str] | None = None,
+        without_spark: bool = False,
         **environ: str,
     ) -> Driver:
-        """Start the job file by spark-submit with a reduced environment, as the operator does.
+        """Start the job file by spark-submit, or without Spark, with a reduced environment, as the operator does.
 
         One core by default: each core of a job imports the reader and its decoders in a Python process of its own.
         """
@@ -410,10 +411,13 @@ class SparkLake:
         argv = [str(Path(sys.executable).parent / "spark-submit"), "--master", master]
         for name, value in (conf or {}).items():
             argv += ["--conf", f"{name}={value}"]
+        if without_spark:
+            argv = [sys.executable]
         argv.append(str(self.job))
         for todo in plans:
             argv += ["--plan", f"{self.uri}/{todo.key}@{todo.sha256}"]
         argv += ["--attempt", f"try-{uuid.uuid4().hex[:8]}"]
+        argv += ["--without-spark"] if without_spark else []
         names = ("PATH", "HOME", "JAVA_HOME", "LANG", run_end.MARK)
         inherited = {n: os.environ[n] for n in names if n in os.environ}
         settings = json.dumps(dict(self.servers.login))

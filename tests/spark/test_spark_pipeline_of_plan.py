@@ -10,8 +10,8 @@ import pytest
 from tallystick.errors import InvalidPipeline
 from tallystick.format.plan import Plan
 from tallystick.pipeline import Column, Pipeline, Table
-from tallystick.spark import stage
-from tallystick.spark.stage import pipeline_of
+from tallystick.spark import order
+from tallystick.spark.order import pipeline_of
 from unit.format.samples import SAMPLE_PLAN, plan_key
 
 
@@ -42,14 +42,14 @@ def test_a_plan_has_its_own_pipeline_also_if_its_key_is_that_of_another() -> Non
 
 
 def test_only_the_last_pipelines_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage, "_PARSED_MAX", 2)
+    monkeypatch.setattr(order, "_PARSED_MAX", 2)
     first = pipeline_of(plan(4))
     pipeline_of(plan(5))
     assert pipeline_of(plan(4)) is first
     pipeline_of(plan(6))
     pipeline_of(plan(7))
     assert pipeline_of(plan(4)) is not first
-    assert len(stage._parsed) == 2
+    assert len(order._parsed) == 2
 
 
 def test_a_plan_whose_pipeline_is_not_valid_is_not_kept() -> None:

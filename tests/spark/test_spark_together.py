@@ -20,7 +20,7 @@ from tallystick.lake import Lake
 from tallystick.operations.stage_together import claim
 from tallystick.spark import together
 from tallystick.spark.entry import run_job
-from tallystick.spark.stage import Order
+from tallystick.spark.order import Order
 from tallystick.store.memory import MemoryStore
 from tallystick.store.open import open_store
 

@@ -59,6 +59,7 @@ def replay_dag(
     stage_together: int = STAGE_TOGETHER,
     max_active_stages: int | None = MAX_ACTIVE_STAGES,
     deferrable: bool = False,
+    without_spark_offsets_max: int = 0,
     pool: str | None = None,
     tags: Iterable[str] = ("tallystick",),
     is_paused_upon_creation: bool | None = None,
@@ -82,9 +83,12 @@ def replay_dag(
     `deferrable`: if True, a stage task submits its driver to the cluster of the connection (standalone, YARN or
     Kubernetes) and holds no slot until the driver has ended. The triggerer waits for it. Each run then starts a driver
     of its own.
+    `without_spark_offsets_max`: a run whose plans have at most this many offsets together is staged by a plain Python
+    process on the machine of its stage task, without a JVM; 0: Spark stages everything. Only for jobs that call `run`.
     `pool`: the same limit for stage tasks of several DAGs.
     Raises InvalidPipeline if a date has no zone, if the schedule's intervals contain no time, if `default_args` contains
-    one of the dates, if `stage_together` or `max_active_stages` is less than 1, and if a Spark option is not allowed.
+    one of the dates, if `stage_together` or `max_active_stages` is less than 1, if `without_spark_offsets_max` is
+    negative, and if a Spark option is not allowed.
     """
     for name, limit in (
         ("stage_together", stage_together),
@@ -95,6 +99,11 @@ def replay_dag(
                 f"{name}: expected at least 1, found {limit}.",
                 hint=f"use {name}=1 for one at a time, or leave it out.",
             )
+    if without_spark_offsets_max < 0:
+        raise InvalidPipeline(
+            f"without_spark_offsets_max: expected at least 0, found {without_spark_offsets_max}.",
+            hint="use a number of offsets such as 100_000, or leave it out: Spark stages everything then.",
+        )
     for name, at in (("start_date", start_date), ("end_date", end_date)):
         if at is not None and at.tzinfo is None:
             raise InvalidPipeline(
@@ -156,6 +165,7 @@ def replay_dag(
         spark_binary=spark_binary,
         stage_together=stage_together,
         deferrable=deferrable,
+        without_spark_offsets_max=without_spark_offsets_max,
         max_active_tis_per_dag=max_active_stages,
         dag=dag,
         doc_md=_STAGE_DOC,

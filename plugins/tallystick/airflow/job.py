@@ -28,15 +28,13 @@ class JobDied(AirflowException):
         self.error = error
 
 
-def job_died(code: int | None, lines: Iterable[str]) -> JobDied:
-    """Build the error for a spark-submit that ended with `code` and wrote no result; `lines` are its last output."""
+def job_died(code: int | None, lines: Iterable[str], *, program: str = "spark-submit") -> JobDied:
+    """Build the error for a program that ended with `code` and wrote no result; `lines` are its last output."""
     last = [line.strip() for line in lines if line.strip()]
     errors = [found for line in last if (found := _ERROR.match(line))]
     traced = any("Traceback (most recent call last)" in line for line in last)
     why = errors[-1].string if errors else "; ".join(last[-3:]) or "it printed nothing"
-    message = (
-        f"spark-submit ended with exit code {code} before the job wrote a result: {why[:500]}."
-    )
+    message = f"{program} ended with exit code {code} before the job wrote a result: {why[:500]}."
     # Python prints no "Traceback" line above a SyntaxError of the file that it runs.
     if errors and errors[-1][1] in _OF_THE_SOURCE and (traced or errors[-1][1] == "SyntaxError"):
         return JobDied(message, InvalidPipeline(message, hint=CORRECT_JOB))

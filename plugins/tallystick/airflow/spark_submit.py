@@ -123,17 +123,22 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
             )
         except (FileNotFoundError, PermissionError) as error:
             raise SettingsError(
-                f"{self._connection['spark_binary']!r} cannot be started: {error.strerror}.",
+                f"{self._program!r} cannot be started: {error.strerror}.",
                 hint="install tallystick[spark] with Airflow, or pass a spark_binary to replay_dag.",
             ) from None
         except AirflowException:
             # The text of Airflow's error is the whole command, which is already in the task's log.
             code = self._submit_sp.returncode if self._submit_sp is not None else None
-            raise job_died(code, map(self._masked, self._last_submit_log_lines)) from None
+            lines = map(self._masked, self._last_submit_log_lines)
+            raise job_died(code, lines, program=Path(self._program).name) from None
         finally:
             # Airflow's hook does not close the pipe.
             if self._submit_sp is not None and self._submit_sp.stdout is not None:
                 self._submit_sp.stdout.close()
+
+    @property
+    def _program(self) -> str:
+        return str(self._connection["spark_binary"])
 
     def _process_spark_submit_log(self, itr: Iterator[Any]) -> None:
         super()._process_spark_submit_log(self._without_warnings(itr))
@@ -174,6 +179,25 @@ class ScrubbedSparkSubmit(SparkSubmitHook):
         if process is not None and process.poll() is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
+
+
+class WithoutSpark(ScrubbedSparkSubmit):
+    """A job in a plain Python process of this machine, with the environment, the log and the end of a spark-submit.
+
+    It runs on the Python that would run the driver. The Spark connection must exist, but nothing connects to its master.
+    """
+
+    @property
+    def _program(self) -> str:
+        return self._environment["PYSPARK_DRIVER_PYTHON"]
+
+    def _build_spark_submit_command(self, application: str) -> list[str]:
+        return [
+            self._program,
+            application,
+            *map(str, self._application_args or ()),
+            "--without-spark",
+        ]
 
 
 def _armed(parent: int) -> Callable[[], None]:

@@ -31,7 +31,8 @@ class Arguments:
     """The arguments of a job file. `others`: plans of other runs, which this attempt has claimed.
 
     `others_max`: how many plans of other runs the attempt stages at most, including `others`. `to_lake`: True if the
-    outcome is written to the lake, because the task that started the job runs on another machine.
+    outcome is written to the lake, because the task that started the job runs on another machine. `without_spark`: True
+    if the job stages in its own process.
     """
 
     plans: tuple[PlanRef, ...]
@@ -39,6 +40,7 @@ class Arguments:
     others: tuple[PlanRef, ...] = ()
     others_max: int = 0
     to_lake: bool = False
+    without_spark: bool = False
 
 
 class _Parser(argparse.ArgumentParser):
@@ -50,7 +52,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     """Parse the arguments; raises InvalidRequest.
 
     They are `--plan <lake URI>/plans/...json@<sha256>` (once or more) and `--attempt <id>`, and optionally `--other` with
-    the same value as `--plan`, `--others-max <number>`, and `--outcome-to-lake`.
+    the same value as `--plan`, `--others-max <number>`, `--outcome-to-lake`, and `--without-spark`.
     """
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--plan", action="append", required=True, dest="plans")
@@ -58,6 +60,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
     parser.add_argument("--other", action="append", default=[], dest="others")
     parser.add_argument("--others-max", type=int, default=0)
     parser.add_argument("--outcome-to-lake", action="store_true", dest="to_lake")
+    parser.add_argument("--without-spark", action="store_true", dest="without_spark")
     found = parser.parse_args(argv)
     plans = tuple(parse_plan_ref(text) for text in found.plans)
     others = tuple(parse_plan_ref(text) for text in found.others)
@@ -71,6 +74,7 @@ def parse_arguments(argv: Sequence[str]) -> Arguments:
             others=others,
             others_max=found.others_max,
             to_lake=found.to_lake,
+            without_spark=found.without_spark,
         )
     except ValueError as error:
         raise _invalid(str(error)) from error

@@ -33,6 +33,7 @@ from tallystick.runtime import system_runtime
 from tallystick.runtime.parent import die_with_jvm
 from tallystick.runtime.version import VERSION
 from tallystick.spark.arguments import PlanRef, parse_arguments
+from tallystick.spark.order import Order, Target, pipeline_of
 from tallystick.spark.outcome import (
     RESULT_FILE_ENV,
     FileOutcome,
@@ -42,9 +43,8 @@ from tallystick.spark.outcome import (
     exit_code,
     scratch_full,
 )
-from tallystick.spark.session import stage_session, stop_session
-from tallystick.spark.stage import Order, Target, pipeline_of, stage_splits
 from tallystick.spark.together import stage_others
+from tallystick.spark.without_spark import stage_without_spark
 from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")
@@ -87,6 +87,8 @@ def run_job(
     outcome: OutcomeWriter = FileOutcome(environ.get(RESULT_FILE_ENV))
     try:
         arguments = parse_arguments(argv)
+        if arguments.without_spark:
+            staging = _without_spark(staging)
         lake = Lake(open_store(arguments.plans[0].lake_uri), system_runtime(), proven=True)
         if arguments.to_lake:
             outcome = LakeOutcome(lake, arguments.plans[0].key, arguments.attempt)
@@ -106,8 +108,26 @@ def run_job(
         outcome.write_error(known)
         return exit_code(known)
     finally:
-        stop_session()
+        _stop_spark()
     return 0
+
+
+def _without_spark(staging: Staging) -> Staging:
+    """Return the staging of a job that runs in this process. Raises InvalidPipeline if the job needs Spark."""
+    if staging is not stage_arrow:
+        raise InvalidPipeline(
+            "the job computes with Spark's DataFrames, and it was started without Spark.",
+            hint="remove without_spark_offsets_max from replay_dag, or write the job with `run` (Arrow).",
+        )
+    return stage_without_spark
+
+
+def _stop_spark() -> None:
+    """Stop Spark if this process has started it. Safe to repeat: see `stop_session`."""
+    if "pyspark" in sys.modules:
+        from tallystick.spark.session import stop_session
+
+        stop_session()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +256,10 @@ def stage_arrow(
     )  # raises InvalidPipeline for a pipeline of another kind, before anything is read
     if not order.splits:
         return assemble(work, (), ())
+    # A driver without Spark must not load pyspark.
+    from tallystick.spark.session import stage_session
+    from tallystick.spark.stage import stage_splits
+
     session = stage_session(order.target.plan)
     log.info(
         "spark %s at %s: %d task(s), one stage",

@@ -35,10 +35,11 @@ from tallystick.pipeline import Table
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import RESULT, Batches, answer, land
 from tallystick.spark.lookback import LookbackFrames, lookback_frames
+from tallystick.spark.order import Order, Target
 from tallystick.spark.room import FilesOfTasks, add_files
 from tallystick.spark.session import failures_max, stage_session
 from tallystick.spark.source import landed_frame
-from tallystick.spark.stage import Order, Target, collected, raise_decisive
+from tallystick.spark.stage import collected, raise_decisive
 from tallystick.spark.transformed import transformed
 from tallystick.store.open import open_store
 

@@ -13,9 +13,10 @@ from pyspark.sql import SparkSession
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.landing import LandedSplit, land_split, landed_of
 from tallystick.lake import Lake
+from tallystick.spark.order import Order
 from tallystick.spark.session import failures_max
 from tallystick.spark.source import LandedRef
-from tallystick.spark.stage import Order, collected, raise_decisive, run_or_error
+from tallystick.spark.stage import collected, raise_decisive, run_or_error
 from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")

@@ -37,8 +37,8 @@ from tallystick.operations.row_places import FileRows, places_of
 from tallystick.pipeline import Lookback, Table
 from tallystick.spark.context import context_of
 from tallystick.spark.landing import land
+from tallystick.spark.order import Order
 from tallystick.spark.source import landed_frame
-from tallystick.spark.stage import Order
 from tallystick.spark.transformed import transformed
 from tallystick.store import Store
 from tallystick.store.open import open_store

@@ -24,7 +24,7 @@ from tallystick.airflow.opening import open_lake
 from tallystick.airflow.operators.context import PLAN, STAGE, pulled, run_span
 from tallystick.airflow.outcome import airflow_errors, raise_reported_error, read_result
 from tallystick.airflow.run import request_of
-from tallystick.airflow.spark_submit import ScrubbedSparkSubmit
+from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, WithoutSpark
 from tallystick.airflow.together import is_first_try, is_running
 from tallystick.airflow.trigger import DriverTrigger
 from tallystick.connections.kafka import KafkaSettings
@@ -36,6 +36,7 @@ from tallystick.operations.job_file import job_file
 from tallystick.operations.stage import to_stage
 from tallystick.operations.stage_together import OtherPlans, StageTogether
 from tallystick.pipeline import Pipeline
+from tallystick.protocol.staging import offsets
 from tallystick.runtime.parent import die_with_parent
 
 
@@ -46,6 +47,8 @@ class StageOperator(SparkSubmitOperator):
     before the commit. `stage_together`: how many plans one spark-submit stages at most, if some are of other runs of the
     DAG; the stage tasks of those runs then start none. If it is 1, each run starts its own.
     `deferrable`: the driver runs on the cluster of the connection, and the task waits for it in the triggerer.
+    `without_spark_offsets_max`: plans with at most this many offsets together are staged by a plain Python process of
+    this machine, without a JVM.
     """
 
     template_fields: Sequence[str] = ()
@@ -63,6 +66,7 @@ class StageOperator(SparkSubmitOperator):
         spark_binary: str | None = None,
         stage_together: int = 1,
         deferrable: bool = False,
+        without_spark_offsets_max: int = 0,
         **kwargs: Any,
     ) -> None:
         # durable=False: if it were True, a cleared task could find its earlier job "already completed" and do nothing.
@@ -73,6 +77,7 @@ class StageOperator(SparkSubmitOperator):
         # A driver on a cluster stages the plans of its own run only: nothing waits in this task for others.
         self.stage_together = 1 if deferrable else stage_together
         self.deferrable = deferrable
+        self.without_spark_offsets_max = without_spark_offsets_max
         self.linked: str | None = None
 
     # The provider's execute returns nothing; this one returns the XCom that `commit` reads.
@@ -99,7 +104,7 @@ class StageOperator(SparkSubmitOperator):
                 self.log.info("nothing to stage: no Spark is started")
                 return []
             _same_plans(lake, left.plans, planned)
-            if self.deferrable:
+            if self.deferrable and not self._is_without_spark(left.plans):
                 self._submit_and_defer(lake, job, left.plans, context["ti"].id.hex)
             staged = self._stage(lake, job, left.plans, context)
         return self._staged(lake, staged, time.monotonic() - started)
@@ -200,6 +205,10 @@ class StageOperator(SparkSubmitOperator):
     def _note(self, line: str) -> None:
         log_lines(self.log.info, [line])
 
+    def _is_without_spark(self, plans: Sequence[Plan]) -> bool:
+        most = self.without_spark_offsets_max
+        return most > 0 and sum(map(offsets, plans)) <= most
+
     def _log_committed(self, lake: Lake, plan_key: keys.PlanKey, deployed: str) -> None:
         log_lines(self.log.info, [f"{plan_key} is committed already"])
         found = lake.plan(plan_key)
@@ -221,7 +230,8 @@ class StageOperator(SparkSubmitOperator):
     ) -> list[dict[str, Any]]:
         with TemporaryDirectory(prefix="tallystick-") as private:  # mode 0700
             result = Path(private) / "result.json"
-            hook = ScrubbedSparkSubmit(
+            without_spark = self._is_without_spark(plans)
+            hook = (WithoutSpark if without_spark else ScrubbedSparkSubmit)(
                 conf=self.spark_conf,
                 kafka_name=self.pipeline.kafka,
                 kafka=settings_named(KafkaSettings, self.pipeline.kafka),
