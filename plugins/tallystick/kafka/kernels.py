@@ -14,10 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from tallystick.runtime.compiled import kernel
+from tallystick.runtime.intrinsics import copy_bytes
 
 OK: Final = 0
 KEYS_FULL: Final = 8
@@ -38,27 +37,6 @@ _INT32 = types.Array(types.int32, 1, "C")
 _INT64 = types.Array(types.int64, 1, "C")
 # The decorated functions have the types of their signatures, which mypy does not see.
 _compiled: Any = kernel
-
-
-def _copy_bytes(typing_context, into, into_at, source, source_at, count):
-    """Copy `count` bytes between two byte arrays by memcpy; numba's own slice assignment takes four times as long.
-
-    The caller has checked the bounds of both arrays; `count` is not negative.
-    """
-
-    def generate(context, builder, signature, arguments):
-        to, to_at, origin, origin_at, size = arguments
-        to_bytes = context.make_array(signature.args[0])(context, builder, to).data
-        origin_bytes = context.make_array(signature.args[2])(context, builder, origin).data
-        cgutils.raw_memcpy(
-            builder, builder.gep(to_bytes, [to_at]), builder.gep(origin_bytes, [origin_at]), size, 1
-        )
-        return context.get_dummy_value()
-
-    return types.void(into, types.int64, source, types.int64, types.int64), generate
-
-
-copy_bytes: Any = intrinsic(_copy_bytes)
 
 
 @_compiled(types.UniTuple(types.int64, 2)(_BYTES_IN, types.int64, types.int64))

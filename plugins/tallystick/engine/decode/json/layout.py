@@ -64,7 +64,8 @@ class LayoutArrays(NamedTuple):
 
     `others`: the next node of the same place, or -1. `inner`: the scope of a node's elements or entries. `target`: the
     node of elements or of entries' values; `key`: that of entries' keys. `rest`: the node of the fields that have none.
-    `names` of edge e are `name_starts[e]` to `[e + 1]`; `at` is the position of an edge of a POSITIONS node.
+    `names` of edge e are `name_starts[e]` to `[e + 1]`; `plain`: True if JSON can write the name as it is; `at` is the
+    position of an edge of a POSITIONS node.
     """
 
     modes: Array
@@ -78,6 +79,7 @@ class LayoutArrays(NamedTuple):
     edge_nodes: Array
     name_starts: Array
     names: Array
+    plain: Array
     at: Array
 
 
@@ -185,6 +187,7 @@ class Layout:
             edge_nodes=np.array([number for _, _, number in edges], np.int32),
             name_starts=np.cumsum([0, *(len(name) for name, _, _ in edges)], dtype=np.int64),
             names=np.frombuffer(names or b"\0", np.uint8),
+            plain=np.array([_is_plain(name) for name, _, _ in edges], np.bool_),
             at=np.array([position for _, position, _ in edges], np.int32),
         )
 
@@ -201,6 +204,11 @@ def _edges(node: Node) -> Iterator[tuple[bytes, int, list[Node]]]:
         yield name.encode(), -1, known
     for position, known in node.positions.items():
         yield b"", position, known
+
+
+def _is_plain(name: bytes) -> bool:
+    """Return True if a JSON text can have the name without an escape (RFC 8259, section 7)."""
+    return not any(byte < 32 or byte in b'"\\' for byte in name)
 
 
 def _alternatives(node: Node) -> Iterator[list[Node]]:

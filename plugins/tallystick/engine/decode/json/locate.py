@@ -36,6 +36,7 @@ from tallystick.engine.decode.json.scan import (
     scalar,
     string,
 )
+from tallystick.runtime.intrinsics import address_of, byte_at, word_at
 
 PROVEN, UNPROVEN, FULL = range(3)
 SLOT_BYTES = 13
@@ -151,11 +152,27 @@ def _buffers(values: pa.BinaryArray) -> tuple[Array, Array]:
 
 
 @compiled
+def _is_named(text: Int, first: Int, end: Int, names: Int, start: Int, size: Int) -> bool:
+    """Return True if the name that begins at text[first] is the one of `size` bytes at names[start], without escapes."""
+    if first + size >= end or byte_at(text, first + size) != 34:
+        return False
+    done = np.int64(0)
+    while done + 8 <= size:
+        if word_at(text, first + done) != word_at(names, start + done):
+            return False
+        done += 8
+    for i in range(done, size):  # noqa: SIM110 - numba compiles no generator
+        if byte_at(text, first + i) != byte_at(names, start + i):
+            return False
+    return True
+
+
+@compiled
 def _edge(
-    text: Array,
+    text: Int,
     first: Int,
     last: Int,
-    names: Array,
+    names: Int,
     name_starts: Array,
     begin: Int,
     stop: Int,
@@ -171,7 +188,7 @@ def _edge(
             continue
         same = True
         for i in range(last - first):
-            if text[first + i] != names[start + i]:
+            if byte_at(text, first + i) != byte_at(names, start + i):
                 same = False
                 break
         if same:
@@ -207,7 +224,7 @@ def _forget(row: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -
 
 @compiled
 def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per record costs a reference count per array
-    text: Array,
+    content: Array,
     offsets: Array,
     first_row: Int,
     prefix: Int,
@@ -224,6 +241,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
     starts, counts = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
     before = np.zeros(found.used.size, np.int64)
     # Taken out of their tuples once: each use of one in the loop would cost a reference count.
+    text = address_of(content)
     modes = layout.modes
     others = layout.others
     inner = layout.inner
@@ -233,7 +251,8 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
     edge_starts = layout.edge_starts
     edge_nodes = layout.edge_nodes
     name_starts = layout.name_starts
-    names = layout.names
+    names = address_of(layout.names)
+    plain = layout.plain
     positions = layout.at
     kinds = found.kinds
     begins = found.begins
@@ -257,11 +276,11 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
         at = blank(text, at, end)
         node, slot, begin = np.int64(0), np.int64(row), np.int64(at)
         state = _VALUE
-        is_object = at < end and text[at] == 123
+        is_object = at < end and byte_at(text, at) == 123
         while is_object:
             if state == _VALUE:
                 begin = at
-                byte = text[at]
+                byte = byte_at(text, at)
                 place = np.int64(0)
                 if node >= 0:
                     place = base[node] + slot
@@ -312,13 +331,13 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                     break
                 if at >= end:
                     break
-                if text[at] == 44:
+                if byte_at(text, at) == 44:
                     at = blank(text, at + 1, end)
                     state = _ITEM
                     continue
                 node, slot, begin = nodes[depth], slots[depth], starts[depth]
                 mode = modes[node]
-                if text[at] != (125 if mode in (FIELDS, ENTRIES) else 93):
+                if byte_at(text, at) != (125 if mode in (FIELDS, ENTRIES) else 93):
                     break
                 at += 1
                 sizes[base[node] + slot] = at - begin
@@ -328,7 +347,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                 if at >= end:
                     break
                 mode = modes[node]
-                if text[at] == (125 if mode in (FIELDS, ENTRIES) else 93):
+                if byte_at(text, at) == (125 if mode in (FIELDS, ENTRIES) else 93):
                     at += 1
                     sizes[base[node] + slot] = at - begin
                     depth -= 1
@@ -339,30 +358,44 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                 outer, slot = nodes[depth], slots[depth]
                 mode = modes[outer]
                 if mode in (FIELDS, ENTRIES):
-                    if at >= end or text[at] != 34:
+                    if at >= end or byte_at(text, at) != 34:
                         break
                     first = at + 1
-                    at, escaped = string(text, first, end)
-                    if at < 0 or escaped:
-                        break
-                    last = at - 1
+                    edge = np.int64(-1)
+                    if mode == FIELDS:
+                        # Fields mostly come in the same order: the grammar of most names need not be checked.
+                        guess = counts[depth]
+                        if guess < edge_starts[outer + 1] and plain[guess]:
+                            start = name_starts[guess]
+                            size = name_starts[guess + 1] - start
+                            if _is_named(text, first, end, names, start, size):
+                                edge = guess
+                    if edge >= 0:
+                        last = first + size
+                        at = last + 1
+                    else:
+                        at, escaped = string(text, first, end)
+                        if at < 0 or escaped:
+                            break
+                        last = at - 1
                     at = blank(text, at, end)
-                    if at >= end or text[at] != 58:
+                    if at >= end or byte_at(text, at) != 58:
                         break
                     at = blank(text, at + 1, end)
                     holder = outer
                     node = np.int64(-1)
                     if mode == FIELDS:
-                        edge = _edge(
-                            text,
-                            first,
-                            last,
-                            names,
-                            name_starts,
-                            edge_starts[outer],
-                            edge_starts[outer + 1],
-                            counts[depth],
-                        )
+                        if edge < 0:
+                            edge = _edge(
+                                text,
+                                first,
+                                last,
+                                names,
+                                name_starts,
+                                edge_starts[outer],
+                                edge_starts[outer + 1],
+                                counts[depth],
+                            )
                         holder = np.int64(-1)
                         if edge >= 0:
                             node = np.int64(edge_nodes[edge])

@@ -21,6 +21,7 @@ from tallystick.engine.decode.json.scan import (
     compiled,
     hex_digit,
 )
+from tallystick.runtime.intrinsics import address_of, byte_at, copy_bytes
 from tallystick.tables.calendar import END_US, FIRST_US
 
 NUMBER_CHARS_MAX = 32
@@ -39,30 +40,30 @@ def _append(value: Int, byte: Int) -> Int:
 
 
 @compiled
-def _scaled(text: Array, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
+def _scaled(text: Int, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
     """Return (proven, number times 10**scale); proven only if the number has no exponent and the result fits 64 bits."""
     if end - at > NUMBER_CHARS_MAX:
         return False, np.int64(0)
     value = np.int64(0)
-    negative = at < end and text[at] == 45
+    negative = at < end and byte_at(text, at) == 45
     if negative:
         at += 1
     first = at
-    while at < end and text[at] != 46:
-        value = _append(value, text[at])
+    while at < end and byte_at(text, at) != 46:
+        value = _append(value, byte_at(text, at))
         if value < 0:
             return False, value
         at += 1
     # No digit, a leading zero, or a point without digits: possible in a string, but not in a JSON number.
-    if at == first or (at - first > 1 and text[first] == 48) or at + 1 == end:
+    if at == first or (at - first > 1 and byte_at(text, first) == 48) or at + 1 == end:
         return False, value
     for i in range(at + 1, end):
         if scale > 0:
-            value = _append(value, text[i])
+            value = _append(value, byte_at(text, i))
             if value < 0:
                 return False, value
             scale -= 1
-        elif text[i] != 48:
+        elif byte_at(text, i) != 48:
             return False, value
     while scale > 0 and value != 0:
         value = _append(value, 48)
@@ -74,7 +75,7 @@ def _scaled(text: Array, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
 
 @compiled
 def read_scaled(
-    text: Array,
+    content: Array,
     kinds: Array,
     begins: Array,
     sizes: Array,
@@ -86,6 +87,7 @@ def read_scaled(
     needs_exact: Array,
 ) -> None:
     """Read numbers (if `strings`, also from strings) times 10**scale into `out`; mark those outside [low, high]."""
+    text = address_of(content)
     for row in range(kinds.size):
         kind = kinds[row]
         if kind in (MISSING, NULL) or needs_exact[row]:
@@ -101,7 +103,7 @@ def read_scaled(
 
 @compiled
 def read_doubles(
-    text: Array,
+    content: Array,
     kinds: Array,
     begins: Array,
     sizes: Array,
@@ -110,6 +112,7 @@ def read_doubles(
     needs_exact: Array,
 ) -> None:
     """Read numbers into `out` if one correctly rounded operation suffices (Clinger 1990); mark the others `hard`."""
+    text = address_of(content)
     for row in range(kinds.size):
         kind = kinds[row]
         if kind in (MISSING, NULL) or needs_exact[row]:
@@ -118,18 +121,18 @@ def read_doubles(
             needs_exact[row] = 1
             continue
         at, end = begins[row], begins[row] + sizes[row]
-        negative = text[at] == 45
+        negative = byte_at(text, at) == 45
         if negative:
             at += 1
         mantissa, exponent, point, exact = np.int64(0), 0, False, True
-        while at < end and text[at] != 101 and text[at] != 69:
-            if text[at] == 46:
+        while at < end and byte_at(text, at) != 101 and byte_at(text, at) != 69:
+            if byte_at(text, at) == 46:
                 point = True
             else:
                 if mantissa > 900719925474098:
                     exact = False
                     break
-                mantissa = mantissa * 10 + np.int64(text[at]) - 48
+                mantissa = mantissa * 10 + np.int64(byte_at(text, at)) - 48
                 if point:
                     exponent -= 1
             at += 1
@@ -158,22 +161,22 @@ def _plain_escape(what: Int) -> Int:
 
 
 @compiled
-def _code_unit(text: Array, at: Int) -> Int:
+def _code_unit(text: Int, at: Int) -> Int:
     """Return the value of the four hexadecimal digits at `at`."""
     code = np.int64(0)
     for i in range(at, at + 4):
-        code = code * 16 + hex_digit(text[i])
+        code = code * 16 + hex_digit(byte_at(text, i))
     return code
 
 
 @compiled
-def _code_point(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
+def _code_point(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (character of the \\u escape whose digits begin at `at`, position after it); -1 for half a pair."""
     code = _code_unit(text, at)
     at += 4
     if code < 0xD800 or code > 0xDFFF:
         return code, at
-    if code > 0xDBFF or at + 6 > end or text[at] != 92 or text[at + 1] != 117:
+    if code > 0xDBFF or at + 6 > end or byte_at(text, at) != 92 or byte_at(text, at + 1) != 117:
         return np.int64(-1), at
     low = _code_unit(text, at + 2)
     if low < 0xDC00 or low > 0xDFFF:
@@ -196,22 +199,22 @@ def _put_utf8(code: Int, out: Array, to: Int) -> Int:
 
 
 @compiled
-def _unescaped(text: Array, at: Int, end: Int, out: Array, to: Int) -> Int:
+def _unescaped(text: Int, at: Int, end: Int, out: Array, to: Int) -> Int:
     """Write text[at:end] without its escapes to out[to:] and return its size, or -1 for half a surrogate pair.
 
     If `out` is empty, only count.
     """
     first = to
     while at < end:
-        byte = text[at]
-        if byte == 92 and text[at + 1] == 117:
+        byte = byte_at(text, at)
+        if byte == 92 and byte_at(text, at + 1) == 117:
             code, at = _code_point(text, at + 2, end)
             if code < 0:
                 return -1
             to += _put_utf8(code, out, to)
             continue
         if byte == 92:
-            byte = _plain_escape(text[at + 1])
+            byte = _plain_escape(byte_at(text, at + 1))
             at += 1
         if out.size > 0:
             out[to] = byte
@@ -222,9 +225,10 @@ def _unescaped(text: Array, at: Int, end: Int, out: Array, to: Int) -> Int:
 
 @compiled
 def measure_strings(
-    text: Array, kinds: Array, begins: Array, sizes: Array, offsets: Array, needs_exact: Array
+    content: Array, kinds: Array, begins: Array, sizes: Array, offsets: Array, needs_exact: Array
 ) -> None:
     """Fill the Arrow offsets of a string column (int32, one more than rows); mark other values `needs_exact`."""
+    text = address_of(content)
     nothing = np.empty(0, np.uint8)
     total = np.int64(0)
     offsets[0] = 0
@@ -255,27 +259,33 @@ def copy_strings(
             continue
         begin = begins[row]
         if kinds[row] == PLAIN:
-            for i in range(sizes[row]):
-                out[to + i] = text[begin + i]
+            copy_bytes(out, to, text, np.int64(begin), np.int64(sizes[row]))
         else:
-            _unescaped(text, begin, begin + sizes[row], out, to)
+            _unescaped(address_of(text), begin, begin + sizes[row], out, to)
 
 
 @compiled
-def _digits(text: Array, at: Int, count: Int) -> Int:
+def _digits(text: Int, at: Int, count: Int) -> Int:
     value = np.int64(0)
     for i in range(at, at + count):
-        if text[i] < 48 or text[i] > 57:
+        if byte_at(text, i) < 48 or byte_at(text, i) > 57:
             return np.int64(-1)
-        value = value * 10 + np.int64(text[i]) - 48
+        value = value * 10 + np.int64(byte_at(text, i)) - 48
     return value
 
 
 @compiled
-def _day(text: Array, at: Int) -> tuple[bool, Int]:
+def _day(text: Int, at: Int) -> tuple[bool, Int]:
     """Return (proven, days since 1970) of the ten characters `YYYY-MM-DD` at `at` (Gregorian, years 1 to 9999)."""
     year, month, day = _digits(text, at, 4), _digits(text, at + 5, 2), _digits(text, at + 8, 2)
-    if text[at + 4] != 45 or text[at + 7] != 45 or year < 1 or month < 1 or month > 12 or day < 1:
+    if (
+        byte_at(text, at + 4) != 45
+        or byte_at(text, at + 7) != 45
+        or year < 1
+        or month < 1
+        or month > 12
+        or day < 1
+    ):
         return False, np.int64(0)
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _MONTH_DAYS[month - 1] + (1 if leap else 0):
@@ -288,9 +298,10 @@ def _day(text: Array, at: Int) -> tuple[bool, Int]:
 
 @compiled
 def read_dates(
-    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
+    content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
     """Read ISO 8601 dates as days since 1970."""
+    text = address_of(content)
     for row in range(kinds.size):
         kind = kinds[row]
         if kind in (MISSING, NULL) or needs_exact[row]:
@@ -305,20 +316,20 @@ def read_dates(
 
 
 @compiled
-def _clock(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
+def _clock(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (microseconds since midnight of `HH:MM:SS[.ffffff]` at `at`, or -1; the position after it)."""
-    if end - at < 8 or text[at + 2] != 58 or text[at + 5] != 58:
+    if end - at < 8 or byte_at(text, at + 2) != 58 or byte_at(text, at + 5) != 58:
         return np.int64(-1), at
     hour, minute, second = _digits(text, at, 2), _digits(text, at + 3, 2), _digits(text, at + 6, 2)
     if min(hour, minute, second) < 0 or hour > 23 or minute > 59 or second > 59:
         return np.int64(-1), at
     micros = (hour * 60 + minute) * 60_000_000 + second * 1_000_000
     at += 8
-    if at < end and text[at] == 46:
+    if at < end and byte_at(text, at) == 46:
         at += 1
         unit, first = np.int64(100_000), at
-        while at < end and 48 <= text[at] <= 57 and unit > 0:
-            micros += unit * (np.int64(text[at]) - 48)
+        while at < end and 48 <= byte_at(text, at) <= 57 and unit > 0:
+            micros += unit * (np.int64(byte_at(text, at)) - 48)
             unit //= 10
             at += 1
         if at == first:
@@ -327,9 +338,9 @@ def _clock(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
 
 
 @compiled
-def _time(text: Array, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
+def _time(text: Int, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
     """Return (proven, microseconds since 1970) of `YYYY-MM-DDTHH:MM:SS[.ffffff][Z|+HH:MM]`."""
-    if end - at < 19 or (text[at + 10] != 84 and text[at + 10] != 32):
+    if end - at < 19 or (byte_at(text, at + 10) != 84 and byte_at(text, at + 10) != 32):
         return False, np.int64(0)
     proven, day = _day(text, at)
     micros, at = _clock(text, at + 11, end)
@@ -338,19 +349,23 @@ def _time(text: Array, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
     micros += day * 86_400_000_000
     if not zoned:
         return at == end, micros
-    if end - at == 1 and text[at] == 90:
+    if end - at == 1 and byte_at(text, at) == 90:
         return True, micros
-    if end - at == 6 and (text[at] == 43 or text[at] == 45) and text[at + 3] == 58:
+    if (
+        end - at == 6
+        and (byte_at(text, at) == 43 or byte_at(text, at) == 45)
+        and byte_at(text, at + 3) == 58
+    ):
         hours, minutes = _digits(text, at + 1, 2), _digits(text, at + 4, 2)
         if 0 <= hours <= 23 and 0 <= minutes <= 59:
             shift = (hours * 60 + minutes) * 60_000_000
-            return True, micros - shift if text[at] == 43 else micros + shift
+            return True, micros - shift if byte_at(text, at) == 43 else micros + shift
     return False, np.int64(0)
 
 
 @compiled
 def read_times(
-    text: Array,
+    content: Array,
     kinds: Array,
     begins: Array,
     sizes: Array,
@@ -359,6 +374,7 @@ def read_times(
     needs_exact: Array,
 ) -> None:
     """Read ISO 8601 times, with (`zoned`) or without an offset from UTC, as microseconds since 1970."""
+    text = address_of(content)
     for row in range(kinds.size):
         kind = kinds[row]
         if kind in (MISSING, NULL) or needs_exact[row]:
@@ -374,9 +390,10 @@ def read_times(
 
 @compiled
 def read_times_of_day(
-    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
+    content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
     """Read times of day, `HH:MM:SS[.ffffff]`, as microseconds since midnight."""
+    text = address_of(content)
     for row in range(kinds.size):
         kind = kinds[row]
         if kind in (MISSING, NULL) or needs_exact[row]:
@@ -393,9 +410,10 @@ def read_times_of_day(
 
 @compiled
 def read_uuids(
-    text: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
+    content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
     """Read UUIDs, 8-4-4-4-12 hexadecimal digits in either case (RFC 9562, section 4), as 16 bytes."""
+    text = address_of(content)
     for row in range(kinds.size):
         kind = kinds[row]
         if kind in (MISSING, NULL) or needs_exact[row]:
@@ -405,10 +423,10 @@ def read_uuids(
 
 
 @compiled
-def _uuid(text: Array, at: Int, out: Array, row: Int) -> bool:
+def _uuid(text: Int, at: Int, out: Array, row: Int) -> bool:
     digit = 0
     for i in range(36):
-        byte = text[at + i]
+        byte = byte_at(text, at + i)
         if i in (8, 13, 18, 23):
             if byte != 45:
                 return False
@@ -428,9 +446,8 @@ def _uuid(text: Array, at: Int, out: Array, row: Int) -> bool:
 def copy_spans(text: Array, begins: Array, offsets: Array, out: Array) -> None:
     """Copy a span of `text` per row; `offsets` are the Arrow offsets of the copies in `out`."""
     for row in range(begins.size):
-        to, begin = np.int64(offsets[row]), np.int64(begins[row])
-        for i in range(offsets[row + 1] - to):
-            out[to + i] = text[begin + i]
+        to = np.int64(offsets[row])
+        copy_bytes(out, to, text, np.int64(begins[row]), np.int64(offsets[row + 1]) - to)
 
 
 @compiled

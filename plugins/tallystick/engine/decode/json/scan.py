@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tallystick.runtime.compiled import kernel
+from tallystick.runtime.intrinsics import byte_at, lowest_bit, word_at
 
 Array = npt.NDArray[Any]
 Int = Any  # A Python int outside of compiled code, int64 inside.
@@ -24,12 +25,24 @@ _PLAIN = np.zeros(256, np.bool_)
 _PLAIN[32:128] = True
 _PLAIN[[34, 92]] = False
 
+# Eight copies of a byte, to look at eight characters at once.
+_ONES = np.uint64(0x0101_0101_0101_0101)
+_SPACES = np.uint64(0x2020_2020_2020_2020)
+_QUOTES = np.uint64(0x2222_2222_2222_2222)
+_SLASHES = np.uint64(0x5C5C_5C5C_5C5C_5C5C)
+_HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
+
 compiled = kernel()
 
 
 @compiled
-def blank(text: Array, at: Int, end: Int) -> Int:
-    while at < end and (text[at] == 32 or text[at] == 10 or text[at] == 13 or text[at] == 9):
+def blank(text: Int, at: Int, end: Int) -> Int:
+    while at < end and (
+        byte_at(text, at) == 32
+        or byte_at(text, at) == 10
+        or byte_at(text, at) == 13
+        or byte_at(text, at) == 9
+    ):
         at += 1
     return at
 
@@ -46,9 +59,9 @@ def hex_digit(byte: Int) -> Int:
 
 
 @compiled
-def _utf8(text: Array, at: Int, end: Int) -> Int:
+def _utf8(text: Int, at: Int, end: Int) -> Int:
     """Return the length of the multi-byte character at `at`, or 0 if it is invalid."""
-    first = text[at]
+    first = byte_at(text, at)
     if 0xC2 <= first <= 0xDF:
         size = 2
     elif 0xE0 <= first <= 0xEF:
@@ -59,7 +72,7 @@ def _utf8(text: Array, at: Int, end: Int) -> Int:
         return 0
     if at + size > end:
         return 0
-    second = text[at + 1]
+    second = byte_at(text, at + 1)
     low, high = 0x80, 0xBF
     if first == 0xE0:
         low = 0xA0
@@ -72,34 +85,57 @@ def _utf8(text: Array, at: Int, end: Int) -> Int:
     if second < low or second > high:
         return 0
     for i in range(at + 2, at + size):
-        if text[i] & 0xC0 != 0x80:
+        if byte_at(text, i) & 0xC0 != 0x80:
             return 0
     return size
 
 
 @compiled
-def string(text: Array, at: Int, end: Int) -> tuple[Int, bool]:  # noqa: PLR0912 - the cases of one grammar rule
+def plain_until(text: Int, at: Int, end: Int) -> Int:
+    """Return the position of the first character of text[at:end] that is not plain, or `end`.
+
+    A subtraction sets the high bit of a byte that is smaller than what is subtracted (Hacker's Delight, section 6-1). It
+    may also set that of the bytes after it, of which only the first counts.
+    """
+    while at + 8 <= end:
+        word = word_at(text, at)
+        quote, slash = word ^ _QUOTES, word ^ _SLASHES
+        found = (
+            word
+            | ((word - _SPACES) & ~word)
+            | ((quote - _ONES) & ~quote)
+            | ((slash - _ONES) & ~slash)
+        ) & _HIGH_BITS
+        if found:
+            return at + (lowest_bit(found) >> 3)
+        at += 8
+    while at < end and _PLAIN[byte_at(text, at)]:
+        at += 1
+    return at
+
+
+@compiled
+def string(text: Int, at: Int, end: Int) -> tuple[Int, bool]:
     """Return (position after the closing quote or -1, has escapes) of the string whose first character is at `at`."""
     escaped = False
     while at < end:
-        # Most characters are plain ones, for which one look into the table is enough.
-        while at < end and _PLAIN[text[at]]:
-            at += 1
+        # Most characters are plain ones.
+        at = plain_until(text, at, end)
         if at >= end:
             return -1, escaped
-        byte = text[at]
+        byte = byte_at(text, at)
         if byte == 34:
             return at + 1, escaped
         if byte == 92:
             escaped = True
             if at + 1 >= end:
                 return -1, escaped
-            what = text[at + 1]
+            what = byte_at(text, at + 1)
             if what == 117:
                 if at + 6 > end:
                     return -1, escaped
                 for i in range(at + 2, at + 6):
-                    if hex_digit(text[i]) < 0:
+                    if hex_digit(byte_at(text, i)) < 0:
                         return -1, escaped
                 at += 6
             elif what in (34, 92, 47, 98, 102, 110, 114, 116):
@@ -117,33 +153,33 @@ def string(text: Array, at: Int, end: Int) -> tuple[Int, bool]:  # noqa: PLR0912
 
 
 @compiled
-def _number(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
+def _number(text: Int, at: Int, end: Int) -> tuple[Int, bool]:
     """Return (position after the number or -1, is written as an integer)."""
-    if text[at] == 45:
+    if byte_at(text, at) == 45:
         at += 1
-    if at >= end or text[at] < 48 or text[at] > 57:
+    if at >= end or byte_at(text, at) < 48 or byte_at(text, at) > 57:
         return -1, False
-    if text[at] == 48:
+    if byte_at(text, at) == 48:
         at += 1
     else:
-        while at < end and 48 <= text[at] <= 57:
+        while at < end and 48 <= byte_at(text, at) <= 57:
             at += 1
     whole = True
-    if at < end and text[at] == 46:
+    if at < end and byte_at(text, at) == 46:
         whole = False
         at += 1
         first = at
-        while at < end and 48 <= text[at] <= 57:
+        while at < end and 48 <= byte_at(text, at) <= 57:
             at += 1
         if at == first:
             return -1, False
-    if at < end and (text[at] == 101 or text[at] == 69):
+    if at < end and (byte_at(text, at) == 101 or byte_at(text, at) == 69):
         whole = False
         at += 1
-        if at < end and (text[at] == 43 or text[at] == 45):
+        if at < end and (byte_at(text, at) == 43 or byte_at(text, at) == 45):
             at += 1
         first = at
-        while at < end and 48 <= text[at] <= 57:
+        while at < end and 48 <= byte_at(text, at) <= 57:
             at += 1
         if at == first:
             return -1, False
@@ -151,40 +187,40 @@ def _number(text: Array, at: Int, end: Int) -> tuple[Int, bool]:
 
 
 @compiled
-def _word(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
+def _word(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (position after true, false or null, or -1; its kind)."""
     if (
         at + 4 <= end
-        and text[at] == 116
-        and text[at + 1] == 114
-        and text[at + 2] == 117
-        and text[at + 3] == 101
+        and byte_at(text, at) == 116
+        and byte_at(text, at + 1) == 114
+        and byte_at(text, at + 2) == 117
+        and byte_at(text, at + 3) == 101
     ):
         return at + 4, TRUE
     if (
         at + 4 <= end
-        and text[at] == 110
-        and text[at + 1] == 117
-        and text[at + 2] == 108
-        and text[at + 3] == 108
+        and byte_at(text, at) == 110
+        and byte_at(text, at + 1) == 117
+        and byte_at(text, at + 2) == 108
+        and byte_at(text, at + 3) == 108
     ):
         return at + 4, NULL
     if (
         at + 5 <= end
-        and text[at] == 102
-        and text[at + 1] == 97
-        and text[at + 2] == 108
-        and text[at + 3] == 115
-        and text[at + 4] == 101
+        and byte_at(text, at) == 102
+        and byte_at(text, at + 1) == 97
+        and byte_at(text, at + 2) == 108
+        and byte_at(text, at + 3) == 115
+        and byte_at(text, at + 4) == 101
     ):
         return at + 5, FALSE
     return -1, MISSING
 
 
 @compiled
-def scalar(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
+def scalar(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (position after the scalar at `at` or -1, its kind)."""
-    byte = text[at]
+    byte = byte_at(text, at)
     if byte == 34:
         after, escaped = string(text, at + 1, end)
         return after, ESCAPED if escaped else PLAIN
@@ -195,19 +231,19 @@ def scalar(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
 
 
 @compiled
-def key(text: Array, at: Int, end: Int) -> Int:
+def key(text: Int, at: Int, end: Int) -> Int:
     """Return the position after the colon of the key whose quote is expected at `at`, or -1."""
-    if at >= end or text[at] != 34:
+    if at >= end or byte_at(text, at) != 34:
         return -1
     at, _ = string(text, at + 1, end)
     if at < 0:
         return -1
     at = blank(text, at, end)
-    return at + 1 if at < end and text[at] == 58 else -1
+    return at + 1 if at < end and byte_at(text, at) == 58 else -1
 
 
 @compiled
-def nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
+def nested(text: Int, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
     """Return the position after the array or object that opens at `at`, `depth` levels down, or -1."""
     closers = np.zeros(DEPTH_MAX + 1, np.uint8)
     outside = depth
@@ -215,17 +251,17 @@ def nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PL
         at = blank(text, at, end)
         if at >= end:
             return -1
-        if text[at] == 123 or text[at] == 91:
+        if byte_at(text, at) == 123 or byte_at(text, at) == 91:
             depth += 1
             if depth > DEPTH_MAX:
                 return -1
             closers[depth] = (
-                text[at] + 2
+                byte_at(text, at) + 2
             )  # In ASCII each closing bracket is two after its opening one.
             at = blank(text, at + 1, end)
             if at >= end:
                 return -1
-            if text[at] != closers[depth]:
+            if byte_at(text, at) != closers[depth]:
                 if closers[depth] == 125:
                     at = key(text, at, end)
                     if at < 0:
@@ -238,7 +274,7 @@ def nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PL
             at = blank(text, at, end)
             if at >= end:
                 return -1
-        while text[at] == closers[depth]:
+        while byte_at(text, at) == closers[depth]:
             depth -= 1
             at += 1
             if depth == outside:
@@ -246,7 +282,7 @@ def nested(text: Array, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PL
             at = blank(text, at, end)
             if at >= end:
                 return -1
-        if text[at] != 44:
+        if byte_at(text, at) != 44:
             return -1
         at = blank(text, at + 1, end)
         if closers[depth] == 125:
