@@ -152,11 +152,15 @@ def left(objects: CompactedObjects) -> Iterator[str]:
         for table in state["tables"].values():
             if table["metadata"] in listed:
                 needed |= tables.reached(table["metadata"], listed)
+    # A stage that has found rows in a sorted file reads its row order later: it stays as long as the file.
+    shared = [key.split("/") for key in needed if "/shared/" in key]
+    needed |= {f"compactions/{table}/{number}/" for _, table, _, number, _ in shared}
     for key in listed:
         if any(part in key for part in _MOVED) and not _is_needed(key, needed):
             yield f"{key} is still there after gc, and nothing names it"
 
 
 def _is_needed(key: str, needed: set[str]) -> bool:
-    """Return True if an object is needed; what is below a compaction's name is needed with the compaction."""
-    return key in needed or f"{'/'.join(key.split('/')[:3])}.json" in needed
+    """Return True if an object is needed; a row order is needed with its compaction, and with its shared file."""
+    above = key.rpartition("/")[0]
+    return key in needed or f"{above}.json" in needed or f"{above}/" in needed

@@ -195,6 +195,7 @@ def test_an_object_of_a_compaction_that_nothing_names_is_found_until_gc_has_run(
     table, _ = keys.shared_file_parts(shared)
     leftovers = [
         keys.compaction(table, "f" * 32),
+        f"compactions/{table}/{'f' * 32}/00000-{'e' * 32}.parquet",
         f"tables/{table}/shared/{'f' * 32}/0-{'e' * 32}.parquet",
         f"tables/{table}/deletes/{'d' * 32}.parquet",
     ]
@@ -203,6 +204,19 @@ def test_an_object_of_a_compaction_that_nothing_names_is_found_until_gc_has_run(
     found = list(closing.left(StoredObjects(small)))
     assert {line.split(" ", 1)[0] for line in found} == set(leftovers)
     collect(small.lake, IcebergReach(small.store), delete=True)
+    assert list(closing.left(StoredObjects(small))) == []
+
+
+def test_the_row_order_of_a_file_that_only_older_snapshots_list_is_not_left_over() -> None:
+    small = small_lake()
+    move_rows(small)
+    for number in (1, 2, 3):
+        replace_day(small, number)
+    collect(small.lake, IcebergReach(small.store), delete=True)
+    # The rows have left the shared file, and the compaction is gone.
+    assert small.keys("tables/events/shared/")
+    left = small.keys("compactions/events/")
+    assert [keys.kind(key) for key in left] == ["row order"]
     assert list(closing.left(StoredObjects(small))) == []
 
 
