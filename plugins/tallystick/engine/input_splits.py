@@ -1,4 +1,4 @@
-"""Divides a plan into input splits, one per task: contiguous offsets of one partition, identified by a number."""
+"""Divides a plan into input splits: contiguous offsets of one partition, identified by a number, which one task reads."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from tallystick.format import keys
 from tallystick.format.codec import StoredValue
 from tallystick.format.offsets import EPOCH_UNKNOWN, OffsetRange
 from tallystick.format.plan import Plan, PlannedTopic
+
+TASK_OFFSETS_MIN = 50_000
+"""Splits with fewer offsets together share a task: starting it, and on its core a Python worker, costs more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,17 @@ def split_plan(plan: Plan, *, records_per_task: int) -> tuple[InputSplit, ...]:
     inefficient. A range without offsets has no split. Offsets that were lost before the plan was made are not read.
     """
     return split_topics(plan.topics, records_per_task=records_per_task)
+
+
+def tasks_for(splits: Sequence[InputSplit], *, records_per_task: int) -> int:
+    """Return how many tasks read these splits. If it is less than their number, a task reads several, one after another.
+
+    A task has at least TASK_OFFSETS_MIN offsets on average, but never more than one split if each has
+    `records_per_task` offsets.
+    """
+    least = min(TASK_OFFSETS_MIN, records_per_task)
+    needed = -(-sum(split.span.length for split in splits) // least)
+    return min(len(splits), needed)
 
 
 def split_topics(

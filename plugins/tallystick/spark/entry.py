@@ -260,12 +260,12 @@ def stage_arrow(
     from tallystick.spark.session import stage_session
     from tallystick.spark.stage import stage_splits
 
-    session = stage_session(order.target.plan)
+    session = stage_session(order.target.plan, tasks=order.tasks)
     log.info(
         "spark %s at %s: %d task(s), one stage",
         session.version,
         session.sparkContext.master,
-        len(order.splits),
+        order.tasks,
     )
     return assemble(work, order.splits, stage_splits(session, order, transform))
 

@@ -1,6 +1,6 @@
 """Stages a DataFrame job: lands the records once, calls the transform, writes each of its tables by one action.
 
-1. **Land** (one action): a task per input split reads and decodes it, as in an Arrow job. Records go to the attempt's
+1. **Land** (one action): tasks read and decode the input splits, as in an Arrow job. Records go to the attempt's
    scratch, dead letters to the prefix of their table. Spark returns one result per input split: the account of every
    offset, the files of dead letters and the scratch files. Kafka is read only here, so the account is made exactly once.
 2. **Transform**: called once, in the driver, with frames over the landed files. Each evaluation of these frames reads
@@ -67,9 +67,9 @@ def stage_frames(
     work = order.target.attempt_at(lake.store)
     if not order.splits and work.pipeline.lookback is None:
         return assemble(work, (), (), outputs=())
-    session = stage_session(work.plan)
+    session = stage_session(work.plan, tasks=order.tasks)
     master = session.sparkContext.master
-    log.info("spark %s at %s: %d task(s) land", session.version, master, len(order.splits))
+    log.info("spark %s at %s: %d task(s) land", session.version, master, order.tasks)
     if work.pipeline.lookback is not None:
         order = replace(order, log_span=own_span(lake, work.plan))
     splits, ref = land(session, lake, order)

@@ -26,7 +26,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSplit], LandedRef]:
-    """Run the action that reads Kafka, one task per input split; return the landed splits and a reference to their list.
+    """Run the action that reads Kafka; return the landed splits and a reference to their list.
 
     Raises the most decisive of the tasks' errors. Safe to repeat: each upload has a key of its own, the list too.
     """
@@ -39,7 +39,7 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
 
     count = len(order.splits)
     rows = (
-        collected(session, session.range(0, count, 1, count).mapInArrow(task, RESULT))
+        collected(session, session.range(0, count, 1, order.tasks).mapInArrow(task, RESULT))
         if count
         else []
     )

@@ -25,15 +25,20 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
 }
 _LOCAL = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+# On a cluster, the executors' Python may get tallystick only when a task runs (--py-files).
+_WARM = {"spark.python.daemon.module": "tallystick.spark.daemon"}
 
 
-def stage_session(plan: Plan) -> SparkSession:
-    """Start the session that stages a plan; raises the same errors as `start_session`."""
-    return start_session(f"tallystick {plan.pipeline} {plan.interval}")
+def stage_session(plan: Plan, *, tasks: int) -> SparkSession:
+    """Start the session that stages a plan by so many tasks; raises the same errors as `start_session`."""
+    return start_session(f"tallystick {plan.pipeline} {plan.interval}", is_warm=tasks > 1)
 
 
-def start_session(name: str) -> SparkSession:
+def start_session(name: str, *, is_warm: bool = False) -> SparkSession:
     """Start the session of a job that spark-submit runs, with the master that spark-submit sets.
+
+    `is_warm`: in local mode, Python workers are copies of a process that has loaded what a reading task needs. That costs
+    more than it saves if only one worker is needed.
 
     Raises SettingsError if the Python package and the JVM have different Spark versions, and in local mode if the workers
     would run another Python than the driver.
@@ -49,7 +54,7 @@ def start_session(name: str) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     for key, value in {**_ALWAYS, **(_LOCAL if local else {})}.items():
         builder = builder.config(key, value)
-    for key, value in _DEFAULTS.items():
+    for key, value in {**_DEFAULTS, **(_WARM if local and is_warm else {})}.items():
         if not conf.contains(key):
             builder = builder.config(key, value)
     session = builder.getOrCreate()

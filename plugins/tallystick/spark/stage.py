@@ -1,7 +1,7 @@
-"""Runs the Spark stage of an Arrow job: one task per input split, one action, no shuffle; a task returns one small row.
+"""Runs the Spark stage of an Arrow job: one action, no shuffle. A task returns one small row per input split.
 
 If Spark runs a task twice (a retry, speculation, a lost executor), one of the runs leaves files that no report names.
-Only the rows of the action become the report, and Spark returns exactly one result per partition.
+Only the rows of the action become the report, and Spark returns the rows of one run per task.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ARROW = pa.schema(
 
 
 def stage_splits(session: SparkSession, order: Order, transform: Transform) -> list[TaskResult]:
-    """Run one task per input split and return their results; raises the most decisive of their errors.
+    """Run the tasks of the input splits and return a result per split; raises the most decisive of their errors.
 
     Safe to repeat: tasks write under the attempt's prefix only, each upload under a key of its own.
     """
@@ -55,7 +55,7 @@ def stage_splits(session: SparkSession, order: Order, transform: Transform) -> l
     written = FilesOfTasks(session, order.target.plan)
     task = _task_of(order, transform, failures_max(session), written.adders)
     with written.watched():
-        rows = collected(session, session.range(0, count, 1, count).mapInArrow(task, _RESULT))
+        rows = collected(session, session.range(0, count, 1, order.tasks).mapInArrow(task, _RESULT))
     return results_of(rows)
 
 

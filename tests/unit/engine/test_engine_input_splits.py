@@ -8,7 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tallystick.engine.input_splits import InputSplit, split_plan
+from tallystick.engine.input_splits import (
+    TASK_OFFSETS_MIN,
+    InputSplit,
+    split_plan,
+    tasks_for,
+)
 from tallystick.format.offsets import EPOCH_UNKNOWN, OffsetRange, tile
 
 
@@ -70,3 +75,40 @@ def test_splits_tile_the_readable_offsets(
 def test_an_empty_span_is_refused() -> None:
     with pytest.raises(ValueError, match="expected an input split"):
         InputSplit(index=0, topic="t", partition=0, span=OffsetRange(start=3, end=3))
+
+
+def splits_of(*lengths: int) -> list[InputSplit]:
+    """Return a split of each length, of as many partitions."""
+    return [
+        InputSplit(index=number, topic="t", partition=number, span=OffsetRange(start=0, end=length))
+        for number, length in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "records_per_task", "tasks"),
+    [
+        ([], 500_000, 0),
+        ([1], 500_000, 1),
+        # 8 partitions of a small interval, and 1,000 of a large topic: a task costs more than their records.
+        ([2_500] * 8, 500_000, 1),
+        ([1_000] * 1_000, 500_000, 20),
+        ([TASK_OFFSETS_MIN] * 3, 500_000, 3),
+        ([TASK_OFFSETS_MIN // 2, TASK_OFFSETS_MIN // 2 + 1], 500_000, 2),
+        # A large split stays a task of its own.
+        ([500_000] * 4, 500_000, 4),
+        # Who wants tasks of a few records gets them.
+        ([100, 100, 100, 99], 100, 4),
+        ([100, 100, 1, 1], 100, 3),
+    ],
+)
+def test_small_splits_share_a_task(lengths: list[int], records_per_task: int, tasks: int) -> None:
+    assert tasks_for(splits_of(*lengths), records_per_task=records_per_task) == tasks
+
+
+@given(st.lists(st.integers(1, 200_000), max_size=40), st.integers(1, 400_000))
+def test_there_are_never_more_tasks_than_splits_and_always_one(
+    lengths: list[int], records_per_task: int
+) -> None:
+    tasks = tasks_for(splits_of(*lengths), records_per_task=records_per_task)
+    assert bool(lengths) <= tasks <= len(lengths)
