@@ -9,7 +9,7 @@ export UV_PROJECT_ENVIRONMENT := .venv
 export VIRTUAL_ENV :=
 # Empty means not set. If it is set, each of the hundreds of Python processes compiles its modules again.
 export PYTHONDONTWRITEBYTECODE :=
-WORKERS ?= 3
+WORKERS ?= 4
 
 .PHONY: help
 help: ## show this help
@@ -115,6 +115,11 @@ demo-pages: setup ## the demo, then all pages of its lake in Chromium, compared 
 	@mv $@.new $@
 	@echo 'made $@ with fresh secrets; next: docker compose up --detach --build --wait'
 
+.PHONY: bench
+bench: setup ## the whole job by tallystick and by others, every result checked (20 minutes on 2 cores); FULL=1 (hours), SEED, CONTENDERS, OUT
+	$(RUN)/python -m bench.whole_job $(if $(FULL),--full) $(if $(SEED),--seed $(SEED)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) \
+	    $(if $(OUT),--out $(OUT))
+
 .PHONY: bench-read
 bench-read: setup ## CPU seconds per million records: our reader compared with confluent-kafka
 	$(RUN)/python -m bench.parts.read
@@ -135,6 +140,10 @@ bench-starvation: setup ## how long a commit takes while a publisher works off 1
 .PHONY: bench-hourly
 bench-hourly: setup ## time and CPU seconds of 24 hourly runs of small intervals on a stack of its own (5 minutes)
 	$(RUN)/python -m bench.parts.hourly
+
+.PHONY: bench-commits
+bench-commits: setup ## CPU time, requests and bytes of a commit, from the first to the 2,000th
+	$(RUN)/python -m bench.parts.commits --commits 2000
 
 .PHONY: bench-compact
 bench-compact: setup ## a scan before and after a compaction of 720 intervals of 8 files; each interval is then replaced (15 minutes)

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.timeout(3600),
 ]
-HOURS = int(os.environ.get("TEST_DEFERRED_STAGES", "8"))
+HOURS = int(os.environ.get("TEST_DEFERRED_STAGES", "6"))
 KILLS = int(os.environ.get("TEST_DEFERRED_KILLS", "2"))
 DEADLINE_S = 1800.0
 

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 from pyiceberg.catalog.rest import RestCatalog
 
+from support.duckdb_extensions import UNCHECKED
 from support.flights_lake import FlightsLake
 from tallystick.catalog.app import build
 from tallystick.catalog.lakes import ServedLake
@@ -31,7 +32,7 @@ ANSWER_S = 20.0
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def s3() -> Iterator[str]:
     """Yield the address of an S3 server with a bucket."""
     with ministack() as url:
@@ -120,7 +121,11 @@ def duckdb_session(
 ) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a DuckDB with the catalog attached as `lakes`."""
     with duckdb.connect(
-        config={"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        config={
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            **UNCHECKED,
+        }
     ) as connection:
         for extension in EXTENSIONS:
             connection.execute(f"LOAD '{_extension_file(extension)}'")

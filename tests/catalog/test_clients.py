@@ -22,6 +22,7 @@ from pyiceberg.exceptions import (
 
 from catalog.conftest import duckdb_session, lake_through, serving, session
 from support.certificates import self_signed
+from support.duckdb_extensions import signatures_unchecked
 from support.flights_lake import AS_OF, FlightsLake
 from support.flights_lake import flights as columns_of_flights
 from tallystick.catalog.server import TlsFiles
@@ -65,7 +66,7 @@ def by_duckdb(catalog: str, s3: str, warehouse: str) -> list[Row]:
 def by_tally_sql(uri: str, *, as_of: int | None = None) -> list[Row]:
     """Return the rows as `tally sql` reads them, from the metadata files."""
     metadata = read_snapshot(uri, as_of=as_of).metadata
-    with duckdb_connection(metadata, environ=os.environ) as connection:
+    with signatures_unchecked(), duckdb_connection(metadata, environ=os.environ) as connection:
         return arrow(connection.execute("from flights"))
 
 

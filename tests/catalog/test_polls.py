@@ -44,7 +44,7 @@ AT = datetime(2026, 11, 26, 10, tzinfo=UTC)
 def test_no_poll_sees_two_versions_while_commits_a_compaction_and_gc_run(
     s3: str, tmp_path: Path
 ) -> None:
-    wanted = PollsOptions(uri=URI, polls=200, commits=15, base=5, pollers=2, every=12)
+    wanted = PollsOptions(uri=URI, polls=120, commits=15, base=5, pollers=2, every=12)
     result = run(wanted, s3, tmp_path)
     found = (result.reasons(wanted), result.problems[:3], result.failures[:3])
     assert found == ([], [], [])

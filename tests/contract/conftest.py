@@ -1,4 +1,4 @@
-"""S3 servers, one of each per session, and a lake prefix of its own for each test."""
+"""S3 servers, one of each for all tests of this folder, and a lake prefix of its own for each test."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def session() -> boto3.session.Session:
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ministack_url(session: boto3.session.Session) -> Iterator[str]:
     with ministack() as url:
         session.client("s3", endpoint_url=url).create_bucket(Bucket=BUCKET)
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def versitygw_url(session: boto3.session.Session) -> Iterator[str]:
     if go() is None:
         pytest.skip("versitygw: expected Go to build it, found none")
@@ -39,7 +39,7 @@ def versitygw_url(session: boto3.session.Session) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def moto_url(session: boto3.session.Session) -> Iterator[str]:
     with moto() as url:
         session.client("s3", endpoint_url=url).create_bucket(Bucket=BUCKET)

@@ -1,7 +1,8 @@
 """Every command of `tally` on a server that accepts connections and never answers: a notice, and exit code 75.
 
-The commands run in processes of their own, all of them before the first test. A command that is not in COMMANDS fails a
-test, so that a new one is not forgotten.
+The commands run in processes of their own, all of them before the first test: forks of one that has imported their
+modules, and for the last tests new ones, as a shell starts them. A command that is not in COMMANDS fails a test, so that
+a new one is not forgotten.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pytest
 import typer
 
 from contract.conftest import BUCKET
+from support.forked_tally import forked_tally
 from support.small_lake import good_lake
 from tallystick.cli import app as cli
 from tallystick.cli import waiting
@@ -30,6 +32,7 @@ from tallystick_devstack.testing.fault_proxy import NO_FAULT, FaultProxy, HttpFa
 from tallystick_devstack.testing.servers import aws_environment
 
 LIMIT_S = "3"
+ENDS_S = 180
 LAKE = f"s3://{BUCKET}/hung"
 DAY = ("--from", "2013-01-06", "--to", "2013-01-07")
 AT_ONCE: tuple[str, ...] = ()
@@ -168,24 +171,29 @@ def frozen_broker() -> Iterator[str]:
         yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
+def environment(endpoint: str, broker: str) -> dict[str, str]:
+    """Return the environment of a command."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return {
+        **inherited,
+        **aws_environment(endpoint),
+        "TALLYSTICK_LAKE": LAKE,
+        "TALLYSTICK_DEMO_WAREHOUSE": f"{LAKE}-new",
+        "TALLYSTICK_KAFKA_DEFAULT": json.dumps({"bootstrap_servers": [broker]}),
+    }
+
+
 def run_tally(
     endpoint: str, broker: str, *argv: str, folder: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run `tally` in another process. It must end by itself."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return subprocess.run(
         [sys.executable, "-c", "from tallystick.cli import main; main()", *argv],
-        env={
-            **inherited,
-            **aws_environment(endpoint),
-            "TALLYSTICK_LAKE": LAKE,
-            "TALLYSTICK_DEMO_WAREHOUSE": f"{LAKE}-new",
-            "TALLYSTICK_KAFKA_DEFAULT": json.dumps({"bootstrap_servers": [broker]}),
-        },
+        env=environment(endpoint, broker),
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=ENDS_S,
         check=False,
     )
 
@@ -207,11 +215,12 @@ def ended(
     def run(case: tuple[str, Hang]) -> subprocess.CompletedProcess[str]:
         name, hang = case
         with Hanging(on_s3, hang.answered) as proxy:
-            words = (*name.split(), *hang.argv)
-            return run_tally(proxy.url, frozen_broker, "--timeout", LIMIT_S, *words, folder=folder)
+            words = ("--timeout", LIMIT_S, *name.split(), *hang.argv)
+            environ = environment(proxy.url, frozen_broker)
+            return forked_tally(*words, environ=environ, folder=folder, timeout_s=ENDS_S)
 
     folder = tmp_path_factory.mktemp("project")
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(8) as pool:
         return dict(zip(CASES, pool.map(run, CASES.values()), strict=True))
 
 

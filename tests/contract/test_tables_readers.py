@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.table import StaticTable
 
+from support.duckdb_extensions import signatures_unchecked
 from tallystick.errors import (
     Corrupt,
     InvalidRequest,
@@ -152,7 +153,7 @@ def by_pyiceberg(uri: str, **scan: Any) -> pa.Table:
 
 
 def by_duckdb(sql: str, **uris: str) -> pa.Table:
-    with duckdb_connection(uris, environ=os.environ) as connection:
+    with signatures_unchecked(), duckdb_connection(uris, environ=os.environ) as connection:
         return connection.execute(reading_only(connection, sql)).to_arrow_table()
 
 

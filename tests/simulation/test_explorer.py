@@ -1,6 +1,6 @@
 """The promise under random schedules of the real plan, commit and swap code, and the guards that it needs.
 
-`make test` runs 2,500 schedules, within which each dropped guard must be detected. `make test-long` runs 17,500 others,
+`make test` runs 1,250 schedules, within which each dropped guard must be detected. `make test-long` runs 18,750 others,
 `make explore` any number.
 """
 
@@ -16,10 +16,17 @@ from simulation.mutants import MUTANTS, Mutant
 # A slow machine with concurrent tests takes ten times as long as an idle one.
 pytestmark = pytest.mark.timeout(1800)
 SEED = int(os.environ.get("TALLYSTICK_SEED", "1"))
-RANGES, PER_RANGE = 8, 2_500
+RANGES, PER_RANGE = 16, 1_250
 LONG_FROM = 1  # the ranges from here on are left to `make test-long`
 # Mutants that few schedules detect, with a seed that does: it is tried before all others, because it is cheaper.
-DETECTED_AT = {"decided by generation, not by plan": 1_149}
+DETECTED_AT = {
+    "a lower clear number succeeds": 59,
+    "boundaries are not clamped": 141,
+    "decided by generation, not by plan": 1_149,
+    "gc marks before its swap": 221,
+    "gc without its swap": 32,
+    "gc without reader grace": 24,
+}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +44,7 @@ def test_no_schedule_breaks_the_promise(number: int) -> None:
     # An explorer without commits would prove nothing.
     assert findings.commits > findings.schedules
     # Nor would it prove anything about reports of other runs' attempts if none was used.
-    assert findings.reports_used > 20
+    assert findings.reports_used > 5
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

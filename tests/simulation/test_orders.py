@@ -32,6 +32,8 @@ ORDERS = 10
 LONG_FROM = 5
 DRAWN = 4
 SEEDS_MAX = 40
+# A seed that detects a mutant which few orders detect: it is tried before all others, because it is cheaper.
+DETECTED_AT = {"uncommitted ranges are not read": 8}
 
 
 @pytest.mark.parametrize("mode", orders.MODES)
@@ -168,7 +170,7 @@ def dropped(patch: Patch) -> Iterator[None]:
 def test_a_dropped_guard_is_detected(name: str) -> None:
     mode, patch = DROPPED[name]
     with dropped(patch):
-        for seed in range(SEEDS_MAX):
+        for seed in (DETECTED_AT.get(name, 0), *range(SEEDS_MAX)):
             try:
                 orders.play(seed, mode)
             except (AssertionError, TallystickError):

@@ -200,7 +200,7 @@ def deferred_stack(hours: int) -> Iterator[DeferredStack]:
             "extra": {"rest_url": master.url},
         }
         stack.airflow._env |= {
-            "PYTHONPATH": str(REPO / "plugins"),
+            "PYTHONPATH": os.pathsep.join([str(REPO / "plugins"), str(REPO / "tests")]),
             # A new triggerer takes over the triggers of a dead one after seconds, not half a minute.
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "6",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
@@ -213,7 +213,11 @@ def deferred_stack(hours: int) -> Iterator[DeferredStack]:
         settings = stack.airflow.environment
 
         def with_master() -> dict[str, str]:
-            return settings() | {"AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection)}
+            return settings() | {
+                "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(connection),
+                "AIRFLOW__CORE__EXECUTOR": "support.preloaded_executor.PreloadedExecutor",
+                "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1",
+            }
 
         patch.setattr(stack.airflow, "environment", with_master)
         found = DeferredStack(local=stack, master=master, hours=hours, base=base)

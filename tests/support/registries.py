@@ -91,7 +91,7 @@ class TestRegistry:
             return json.load(answer)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestRegistry]:
     """Start a schema registry whose subjects all tests share."""
     folder = tmp_path_factory.mktemp("registry")

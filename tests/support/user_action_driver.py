@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from support.s3_hold import HeldSwaps, HoldingProxy
-from support.user_action_project import Produced, Row, day
+from support.user_action_project import Produced, Row, day, python_path
 from tallystick.errors import TallystickError
 from tallystick.format.page import Entry
 from tallystick.format.root import Root
@@ -72,7 +72,7 @@ class ActionStack:
                 "HOME": str(self.base),
                 **self.local.airflow.shell_environment(),
                 **self.local.environment(),
-                "PYTHONPATH": str(self.project / "plugins"),
+                "PYTHONPATH": python_path(self.project),
             },
             capture_output=True,
             text=True,

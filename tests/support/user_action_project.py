@@ -6,6 +6,7 @@ Every pipeline has its own lake and job file, so that an action on one affects n
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -198,6 +199,11 @@ Row = tuple[int, int, int]
 def day(number: int, hour: int = 0) -> datetime:
     """Return an hour of day `number` of January 2013."""
     return datetime(2013, 1, 1, hour, tzinfo=UTC) + timedelta(days=number - 1)
+
+
+def python_path(project: Path) -> str:
+    """Return PYTHONPATH of Airflow's processes: this tree's code, and the executor of the tests."""
+    return os.pathsep.join([str(project / "plugins"), str(REPO / "tests")])
 
 
 def write_project(project: Path) -> None:

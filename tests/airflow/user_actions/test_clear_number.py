@@ -29,6 +29,8 @@ pytestmark = [
 ]
 DAG_ID = "three"
 DONE_S = 180
+# The only client polls now.
+POLL_S = 0.5
 SOURCE = '''
 import json, time
 from datetime import UTC, datetime, timedelta
@@ -114,25 +116,42 @@ class RunDriver:
 @pytest.fixture(scope="module")
 def driver_folder(
     action_stack: ActionStack, scenarios: Scenarios, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+) -> Iterator[Path]:
     """Add this file's DAG when every scenario has ended: their tasks would take the slots of these short ones."""
     scenarios.wait_for_all()
     folder = tmp_path_factory.mktemp("driver")
     dag_file = action_stack.project / "dags" / f"{DAG_ID}.py"
     dag_file.write_text(SOURCE.replace("@FOLDER@", str(folder)))
     airflow = action_stack.local.airflow.api()
-    airflow.wait_for_dag(DAG_ID, deadline_s=DONE_S)
-    airflow.set_paused(DAG_ID, paused=False)
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tallystick_devstack.airflow_api._POLL_S", POLL_S)
+        airflow.wait_for_dag(DAG_ID, deadline_s=DONE_S)
+        airflow.set_paused(DAG_ID, paused=False)
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def drivers(
+    action_stack: ActionStack, driver_folder: Path, request: pytest.FixtureRequest
+) -> Iterator[RunDriver]:
+    """Create a manual run for each test that has one, all at once, and wait until all have succeeded."""
+    api = action_stack.local.airflow.api()
+    tests = [
+        item
+        for item in request.session.items
+        if item.path == request.path and "driver" in getattr(item, "fixturenames", ())
+    ]
+    runs = [str(api.trigger(DAG_ID)["dag_run_id"]) for _ in tests]
+    created = [RunDriver(driver_folder, api, run_id) for run_id in runs]
+    for driver in created:
+        assert driver.clears() == [("plan", 0), ("stage", 0), ("commit", 0)]
+    return iter(created)
 
 
 @pytest.fixture
-def driver(action_stack: ActionStack, driver_folder: Path) -> Iterator[RunDriver]:
-    """Create a manual run for each test, which has succeeded."""
-    driver = RunDriver(driver_folder, action_stack.local.airflow.api())
-    driver.run_id = driver.airflow.trigger(DAG_ID)["dag_run_id"]
-    assert driver.clears() == [("plan", 0), ("stage", 0), ("commit", 0)]
-    yield driver
+def driver(drivers: Iterator[RunDriver], driver_folder: Path) -> Iterator[RunDriver]:
+    """Return a manual run of this test alone, which has succeeded."""
+    yield next(drivers)
     for path in driver_folder.glob("hold-*"):
         path.unlink()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -30,13 +31,19 @@ def feeding(warehouse: str) -> Pipeline:
     return replace(with_short_history(warehouse), outputs=[Declared(name="feed", table="events")])
 
 
-@pytest.fixture
-def lake() -> SmallLake:
-    """Return a lake with the days 1 to 4, which are not published yet."""
+@cache
+def built() -> SmallLake:
+    """Return a lake with the days 1 to 4, which are not published yet, to be copied."""
     found = SmallLake(store=MemoryStore(), declared=feeding)
     for number in range(1, 5):
         found.run(days(number, number + 1))
     return found
+
+
+@pytest.fixture
+def lake() -> SmallLake:
+    """Return a lake with the days 1 to 4, which are not published yet."""
+    return built().copy()
 
 
 def compacted(lake: SmallLake) -> CompactResult:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -36,14 +37,20 @@ def by_kind(warehouse: str) -> Pipeline:
     )
 
 
-@pytest.fixture
-def lake() -> SmallLake:
-    """Return a lake whose days 1 to 4 are in one sorted file of events."""
+@cache
+def built() -> SmallLake:
+    """Return a lake whose days 1 to 4 are in one sorted file of events, to be copied."""
     found = SmallLake(declared=by_kind)
     for number in range(1, 5):
         found.run(days(number, number + 1))
     compacted(found)
     return found
+
+
+@pytest.fixture
+def lake() -> SmallLake:
+    """Return a lake whose days 1 to 4 are in one sorted file of events."""
+    return built().copy()
 
 
 def compacted(lake: SmallLake) -> Any:
