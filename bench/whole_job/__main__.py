@@ -1,0 +1,195 @@
+"""The whole job, from a topic in Kafka to checked tables, by tallystick and by others, measured on one machine.
+
+    python -m bench.whole_job [--records 2000000] [--rounds 5] [--tables one,three] [--contenders a,b] [--full]
+
+Exits with 0 only if every run took place, and every table had exactly the expected rows. See bench/README.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.whole_job.bundle import sealed, write_bundle
+from bench.whole_job.contender import BenchWorkspace, Case, Contender
+from bench.whole_job.contenders.by_name import contenders_of
+from bench.whole_job.machine import describe_machine, describe_versions
+from bench.whole_job.measured import ControlGroup
+from bench.whole_job.records import BROKEN_SHARE, PARTITIONS, FilledTopic, fill
+from bench.whole_job.report import text_report
+from bench.whole_job.rounds import BenchRunner, BenchTurn, note, shown, small_job, turns_of, warm_up
+from bench.whole_job.servers import BenchServers
+from tallystick.errors import TallystickError
+
+SMALL = 20_000
+CASES: tuple[Case, ...] = ("one", "three")
+
+
+def main() -> int:
+    """Run the benchmark, write the bundle, print the table; return the exit code."""
+    arguments = _arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
+    contenders = contenders_of(arguments.contenders, full=arguments.full)
+    cases = [case for case in CASES if case in arguments.tables.split(",")]
+    try:
+        with _folder(arguments.folder, keep=arguments.keep) as folder:
+            bundle = _measured(arguments, contenders, cases, folder)
+    except TallystickError as error:
+        print(error, file=sys.stderr)
+        return 2
+    write_bundle(arguments.out, bundle)
+    print(text_report(bundle))
+    print(f"\nbundle: {arguments.out}, sha256 {bundle['sha256']}")
+    return 0 if bundle["complete"] and all(run["ok"] for run in bundle["runs"]) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--records", type=int, help="of the large topic; 2,000,000 (full: 8,000,000)"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="of the large topic")
+    parser.add_argument(
+        "--small-rounds", type=int, default=3, help="of the topic of 20,000 records"
+    )
+    parser.add_argument("--tables", default="one,three", help="cases: one, three")
+    parser.add_argument("--contenders", help="names, or the beginnings of names; all if not given")
+    parser.add_argument("--seed", type=int, default=1, help="of the records and of the order")
+    parser.add_argument("--full", action="store_true", help="more records and contenders; hours")
+    parser.add_argument("--keep", action="store_true", help="keep every file of every run")
+    parser.add_argument("--folder", type=Path, help="where the servers and the runs write")
+    parser.add_argument("--out", type=Path, default=Path("build/bench/whole_job.json"))
+    arguments = parser.parse_args()
+    arguments.records = arguments.records or (8_000_000 if arguments.full else 2_000_000)
+    if arguments.records < SMALL:
+        parser.error(f"--records: expected at least {SMALL:,}, found {arguments.records:,}")
+    return arguments
+
+
+def _measured(
+    arguments: argparse.Namespace,
+    contenders: Sequence[Contender],
+    cases: Sequence[Case],
+    folder: Path,
+) -> dict[str, Any]:
+    began = datetime.now(UTC)
+    cores = os.cpu_count() or 1
+    group = ControlGroup(f"bench-{os.getpid()}-servers").create()
+    try:
+        with BenchServers(folder / "servers", group) as servers:
+            topics = _fill(servers, arguments, folder)
+            for contender in contenders:
+                note(f"preparing {contender.name}")
+                own = folder / "prepared" / contender.name
+                own.mkdir(parents=True)
+                contender.prepare(
+                    BenchWorkspace(
+                        folder=own,
+                        endpoints=servers.endpoints,
+                        cores=cores,
+                        warm_up=small_job(topics["small"]),
+                    )
+                )
+            runner = BenchRunner(servers, topics, folder, keep=arguments.keep)
+            warm_up(runner, contenders)
+            rounds = {"full": arguments.rounds, "small": arguments.small_rounds}
+            turns = turns_of(contenders, cases, rounds, arguments.seed)
+            note(f"{len(turns)} runs in the order of seed {arguments.seed}")
+            runs = finished_runs(runner, turns)
+    finally:
+        group.end_all()
+        group.remove()
+    return sealed(
+        {
+            "what": "bench/whole_job",
+            "date": f"{began:%Y-%m-%d}",
+            "machine": describe_machine(),
+            "versions": describe_versions(),
+            "settings": {
+                "seed": arguments.seed,
+                "rounds": arguments.rounds,
+                "small_rounds": arguments.small_rounds,
+                "records": {"full": arguments.records, "small": SMALL},
+                "partitions": PARTITIONS,
+                "broken_share": BROKEN_SHARE,
+                "cores": cores,
+            },
+            "records": {
+                size: {
+                    "sha256": topic.sha256,
+                    "value_bytes": topic.value_bytes,
+                    "broken": topic.broken,
+                }
+                for size, topic in topics.items()
+            },
+            "contenders": {
+                one.name: {
+                    "what": one.what,
+                    "settings": dict(one.settings),
+                    "versions": dict(one.versions()),
+                }
+                for one in contenders
+            },
+            "complete": len(runs) == len(turns),
+            "runs": runs,
+        }
+    )
+
+
+def finished_runs(runner: BenchRunner, turns: Sequence[BenchTurn]) -> list[dict[str, Any]]:
+    """Run the turns in order; after Ctrl-C or SIGTERM, return those that have ended."""
+    runs: list[dict[str, Any]] = []
+    try:
+        for turn in turns:
+            runs.append(runner.run(turn))
+            note(shown(turn, runs[-1]))
+    except (KeyboardInterrupt, SystemExit):
+        note(f"interrupted: the bundle has {len(runs)} of {len(turns)} runs")
+    return runs
+
+
+def _fill(
+    servers: BenchServers, arguments: argparse.Namespace, folder: Path
+) -> dict[str, FilledTopic]:
+    topics = {}
+    for size, records in (("small", SMALL), ("full", arguments.records)):
+        note(f"producing {records:,} records")
+        topics[size] = fill(
+            servers.endpoints.bootstrap,
+            f"clicks-{size}",
+            seed=arguments.seed,
+            records=records,
+            expected=folder / "expected" / size,
+        )
+    mean = topics["full"].value_bytes / arguments.records
+    note(f"{mean:.0f} bytes a record, {topics['full'].broken:,} broken")
+    return topics
+
+
+@contextmanager
+def _folder(path: Path | None, *, keep: bool) -> Iterator[Path]:
+    if path is not None:
+        path.mkdir(parents=True, exist_ok=True)
+    base = Path(tempfile.mkdtemp(prefix="bench-whole-job-", dir=path))
+    try:
+        yield base
+    finally:
+        if keep:
+            note(f"kept {base}")
+        else:
+            shutil.rmtree(base, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

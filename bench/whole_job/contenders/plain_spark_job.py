@@ -1,0 +1,112 @@
+"""The job of the contender plain Spark, by its own Kafka source, from_json and Parquet: spark-submit ... ORDER.
+
+ORDER is a JSON file: topic, ends, bootstrap, output, case, kafka (options of the source), parquet (options of the writer)
+and form: how the broken records are split off, and how three tables are written.
+
+    naive     each table by a query of its own
+    persist   the parsed records are kept by persist(), then as naive
+    tagged    one write that is partitioned by a tag; the totals from a second read of the events
+
+It imports nothing but pyspark.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+FIELDS = {
+    "event_id": "string",
+    "event_type": "string",
+    "user_id": "bigint",
+    "session": "string",
+    "ts": "bigint",
+    "page": "string",
+    "referrer": "string",
+    "price": "double",
+    "qty": "int",
+    "device": "struct<os: string, ver: string>",
+}
+SCHEMA = ", ".join(f"{name} {kind}" for name, kind in FIELDS.items())
+PLACE = ("partition", "offset", "timestamp")
+
+
+def main(path: Path) -> None:
+    """Do the job of an order."""
+    order = json.loads(path.read_text())
+    session = SparkSession.builder.appName("clicks").getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    parsed = records(session, order)
+    if order["case"] == "one":
+        good = parsed.where(is_valid()).select("j.*", *PLACE)
+        write(good, order, "events")
+    elif order["form"] == "tagged":
+        tagged(session, parsed, order)
+    else:
+        kept = parsed.persist() if order["form"] == "persist" else parsed
+        good = kept.where(is_valid()).select("j.*", *PLACE)
+        write(good, order, "events")
+        write(kept.where(~is_valid()).select(*PLACE, "value"), order, "dead_letters")
+        write(totals(good), order, "totals")
+    session.stop()
+
+
+def records(session: SparkSession, order: dict[str, Any]) -> DataFrame:
+    """Return the records of exactly the ordered offsets, with the parsed value as `j`."""
+    topic, ends = order["topic"], order["ends"]
+    starts = {topic: {str(p): 0 for p in range(len(ends))}}
+    stops = {topic: {str(p): end for p, end in enumerate(ends)}}
+    reader = (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", order["bootstrap"])
+        .option("assign", json.dumps({topic: list(range(len(ends)))}))
+        .option("startingOffsets", json.dumps(starts))
+        .option("endingOffsets", json.dumps(stops))
+        .option("failOnDataLoss", "true")
+        .option("kafka.isolation.level", "read_committed")
+    )
+    for name, value in order["kafka"].items():
+        reader = reader.option(name, value)
+    return reader.load().select(
+        f.from_json(f.col("value").cast("string"), SCHEMA).alias("j"), "value", *PLACE
+    )
+
+
+def is_valid() -> Column:
+    """Return the condition that the value was JSON and every field had its type: from_json makes the others null."""
+    names = [*(name for name in FIELDS if name != "device"), "device.os", "device.ver"]
+    return reduce(Column.__and__, (f.col(f"j.{name}").isNotNull() for name in names))
+
+
+def tagged(session: SparkSession, parsed: DataFrame, order: dict[str, Any]) -> None:
+    """Write events and dead letters by one query, then read four columns of the events again for the totals."""
+    tag = f.when(is_valid(), "events").otherwise("dead_letters").alias("tag")
+    value = f.when(~is_valid(), f.col("value")).alias("value")
+    both = parsed.select("j.*", *PLACE, value, tag)
+    options = order["parquet"]
+    folder = f"{order['output']}/tagged"
+    both.write.options(**options).partitionBy("tag").parquet(folder)
+    events = session.read.schema(both.schema).parquet(f"{folder}/tag=events")
+    write(totals(events), order, "totals")
+
+
+def totals(events: DataFrame) -> DataFrame:
+    """Return the number and the revenue of the events per type and hour."""
+    hour = (f.col("ts") / 3_600_000).cast("bigint").alias("hour")
+    revenue = f.sum(f.col("price") * f.col("qty")).alias("revenue")
+    return events.groupBy("event_type", hour).agg(f.count("*").alias("events"), revenue)
+
+
+def write(frame: DataFrame, order: dict[str, Any], table: str) -> None:
+    """Write a table as Parquet files. Safe to repeat: Spark refuses a folder that exists."""
+    frame.write.options(**order["parquet"]).parquet(f"{order['output']}/{table}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,177 @@
+"""tallystick: plan, one spark-submit, commit, as its Airflow operators run them. The lake is on the S3 server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from bench.whole_job.contender import (
+    DEAD_LETTERS,
+    EVENTS,
+    TOTALS,
+    BenchJob,
+    BenchPlace,
+    BenchStep,
+    BenchWorkspace,
+    Case,
+    ResultTable,
+)
+from bench.whole_job.contenders.tallystick_tasks import ReplayOrder
+from examples.checks.lake import Lake
+from tallystick.airflow.environment import driver_conf, driver_environment
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.runtime.version import VERSION
+from tallystick_devstack.class_archive import make_spark_archive, submit_options
+from tallystick_devstack.java import compiled_spark_home
+from tallystick_devstack.process import base_environment
+
+REPO = Path(__file__).resolve().parents[3]
+_EVENT = ("event_id", "event_type", "user_id", "session", "ts", "page", "referrer", "price", "qty")
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    EVENTS: {
+        **{name: name for name in _EVENT},
+        "os": "device.os",
+        "ver": "device.ver",
+        "partition": "_kafka_partition",
+        "offset": "_offset",
+    },
+    DEAD_LETTERS: {"partition": "_kafka_partition", "offset": "_offset", "value": "value"},
+    TOTALS: {name: name for name in ("event_type", "hour", "events", "revenue")},
+}
+SETTINGS = {
+    "default": {
+        "driver": "spark-submit --master local[2] with the environment and the options of Airflow's operator; the JVM "
+        "has the flags that Java chooses",
+    },
+    "best": {
+        "driver": "the same, and as `make setup` prepares a machine: an archive of the JVM's classes, "
+        "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC, a Spark home without zipped modules",
+    },
+}
+
+
+@dataclass(slots=True)
+class Tallystick:
+    """The contender with one of two settings of the JVM; the code and the declaration are the same."""
+
+    variant: Literal["default", "best"]
+    _workspace: BenchWorkspace | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return f"tallystick-{self.variant}"
+
+    @property
+    def what(self) -> str:
+        """What it is."""
+        return (
+            "tallystick: exactly-once replay into Iceberg tables on S3, by plan, stage and commit"
+        )
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Its settings in words."""
+        return {
+            **SETTINGS[self.variant],
+            "tables": "Iceberg v2 on S3, Parquet zstd, the defaults of the declaration; both cases have `dead_letters`",
+            "steps": "plan and commit run without Airflow: the start of an Airflow task is not in the figures",
+        }
+
+    @property
+    def cases(self) -> frozenset[Case]:
+        """Both cases."""
+        return frozenset({"one", "three"})
+
+    def versions(self) -> Mapping[str, str]:
+        """Return its version."""
+        return {"tallystick": VERSION}
+
+    def prepare(self, workspace: BenchWorkspace) -> None:
+        """Archive the classes of Spark's drivers. Safe to repeat: an existing archive is kept."""
+        self._workspace = workspace
+        if self.variant == "best":
+            make_spark_archive()
+
+    def steps(self, job: BenchJob, place: BenchPlace) -> Iterator[BenchStep]:
+        """Yield plan, stage and commit. Safe to repeat: each place is a lake of its own."""
+        order = ReplayOrder(
+            case=job.case,
+            topic=job.topic,
+            warehouse=f"s3://{self._space.endpoints.bucket}/{place.prefix}",
+            from_ms=job.from_ms,
+            to_ms=job.to_ms,
+        )
+        order.write(place.folder)
+        task = partial(_task, env=self._environment(place), folder=place.folder)
+        yield task("plan")
+        plans = json.loads((place.folder / "plans.json").read_text())
+        yield self._stage(plans, place)
+        yield task("commit")
+
+    def results(self, job: BenchJob, place: BenchPlace) -> Sequence[ResultTable]:
+        """Return the data files that PyIceberg finds in the tables of root.json."""
+        ends = self._space.endpoints
+        lake = Lake(
+            endpoint_url=ends.s3_url,
+            bucket=ends.bucket,
+            prefix=place.prefix,
+            access_key_id=ends.s3_access_key,
+            secret_access_key=ends.s3_secret_key,
+            region=ends.s3_region,
+        )
+        root = lake.json("root.json")["tables"]
+        found = []
+        for name in job.tables:
+            tasks = lake.table(root[name]["metadata"]).scan().plan_files()
+            paths = sorted(task.file.file_path for task in tasks)
+            found.append(ResultTable(name=name, files=paths, columns=COLUMNS[name]))
+        return found
+
+    @property
+    def _space(self) -> BenchWorkspace:
+        assert self._workspace is not None, "prepare() comes first"
+        return self._workspace
+
+    def _master(self) -> str:
+        return f"local[{self._space.cores}]"
+
+    def _environment(self, place: BenchPlace) -> dict[str, str]:
+        """Return the environment of all three steps, which the operator passes on to spark-submit."""
+        worker = base_environment() | self._space.endpoints.aws_environment()
+        if self.variant == "best":
+            worker |= {
+                "SPARK_HOME": str(compiled_spark_home()),
+                "SPARK_SUBMIT_OPTS": submit_options(worker),
+            }
+        return driver_environment(
+            worker,
+            kafka_name="default",
+            kafka=KafkaSettings(bootstrap_servers=(self._space.endpoints.bootstrap,)),
+            result_file=place.folder / "result.json",
+            master=self._master(),
+        )
+
+    def _stage(self, plans: Sequence[str], place: BenchPlace) -> BenchStep:
+        env = self._environment(place)
+        conf = driver_conf({}, master=self._master(), driver_python=env["PYSPARK_DRIVER_PYTHON"])
+        words: list[str | Path] = [Path(sys.executable).with_name("spark-submit")]
+        words += ["--master", self._master()]
+        for name, value in conf.items():
+            words += ["--conf", f"{name}={value}"]
+        words += ["--name", "tallystick-clicks", place.folder / "job.py"]
+        for plan in plans:
+            words += ["--plan", plan]
+        words += ["--attempt", "bench"]
+        return BenchStep(name="stage", argv=words, env=env, cwd=place.folder)
+
+
+def _task(name: str, *, env: Mapping[str, str], folder: Path) -> BenchStep:
+    module = "bench.whole_job.contenders.tallystick_tasks"
+    argv: list[str | Path] = [sys.executable, "-m", module, name, folder]
+    return BenchStep(name=name, argv=argv, env=env, main=False, cwd=REPO)

@@ -1,0 +1,167 @@
+"""The tasks `plan` and `commit` of tallystick as processes: what Airflow's operators call, without Airflow.
+
+    python -m bench.whole_job.contenders.tallystick_tasks plan|commit FOLDER
+
+FOLDER has the order as `order.json` and the job file; the tasks leave `plans.json` there, and read `result.json`, which
+the job has written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from bench.whole_job.contender import Case
+from tallystick import Column, Json, Pipeline, Table, Topic
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import resolve
+from tallystick.format.interval import Interval, Request
+from tallystick.lake import Lake
+from tallystick.operations.run_request import RunDates, parse_params
+from tallystick.runtime import system_runtime
+from tallystick.store.open import open_store
+
+CLICK = [
+    Column("event_id", "string"),
+    Column("event_type", "string"),
+    Column("user_id", "long"),
+    Column("session", "string"),
+    Column("ts", "long"),
+    Column("page", "string"),
+    Column("referrer", "string"),
+    Column("price", "double"),
+    Column("qty", "int"),
+    Column("device", "struct<os: string, ver: string>"),
+]
+TOTAL = [
+    Column("event_type", "string"),
+    Column("hour", "long"),
+    Column("events", "long"),
+    Column("revenue", "double"),
+]
+_END = """
+
+if __name__ == "__main__":
+    run(transform)
+"""
+JOBS: dict[Case, str] = {
+    "one": '''"""Clicks unchanged."""
+
+import pyarrow as pa
+
+from tallystick.spark import run
+
+
+def transform(records: pa.Table) -> dict[str, pa.Table]:
+    return {"events": records}
+'''
+    + _END,
+    "three": '''"""Clicks unchanged, and their number and revenue per type and hour."""
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tallystick.spark import run
+
+
+def transform(records: pa.Table) -> dict[str, pa.Table]:
+    sums = pa.table(
+        {
+            "event_type": records["event_type"],
+            "hour": pc.divide(records["ts"], 3_600_000),
+            "revenue": pc.multiply(records["price"], records["qty"]),
+        }
+    )
+    totals = sums.group_by(["event_type", "hour"]).aggregate([([], "count_all"), ("revenue", "sum")])
+    names = ["event_type", "hour", "events", "revenue"]
+    return {"events": records, "totals": totals.rename_columns(names)}
+'''
+    + _END,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOrder:
+    """What one run of tallystick replays, and into which lake."""
+
+    case: Case
+    topic: str
+    warehouse: str
+    from_ms: int
+    to_ms: int
+
+    def pipeline(self) -> Pipeline:
+        """Return the declaration, as a user writes it."""
+        tables = [Table("events", columns=CLICK)]
+        if self.case == "three":
+            totals = Table(
+                "totals",
+                columns=TOTAL,
+                keys=["event_type", "hour"],
+                combine={"events": "sum", "revenue": "sum"},
+            )
+            tables.append(totals)
+        return Pipeline(
+            name="clicks",
+            topics=[Topic(self.topic, decode=Json(CLICK))],
+            warehouse=self.warehouse,
+            job="job.py",
+            tables=tables,
+        )
+
+    def write(self, folder: Path) -> None:
+        """Write the order and the job file. Safe to repeat: both are replaced."""
+        (folder / "order.json").write_text(json.dumps(asdict(self)))
+        (folder / "job.py").write_text(JOBS[self.case])
+
+
+def main(task: str, folder: Path) -> None:
+    """Run one task on the order of the folder."""
+    order = ReplayOrder(**json.loads((folder / "order.json").read_text()))
+    lake = Lake(open_store(order.warehouse), system_runtime())
+    if task == "plan":
+        _plan(lake, order, folder)
+    else:
+        _commit(lake, folder)
+
+
+def _plan(lake: Lake, order: ReplayOrder, folder: Path) -> None:
+    from tallystick.kafka.planning import LogPlanner
+    from tallystick.operations.plan import PlanRequest, plan
+
+    start, end = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (order.from_ms, order.to_ms))
+    request = PlanRequest(
+        pipeline=order.pipeline(),
+        job_source=(folder / "job.py").read_bytes(),
+        request=Request(dag="clicks", run="bench", clear=0),
+        params=parse_params({}),
+        dates=RunDates(
+            data_interval=Interval(start=start, end=end), run_after=end + timedelta(hours=1)
+        ),
+        first=start,
+    )
+    with LogPlanner(resolve(KafkaSettings, "default", environ=os.environ)) as log:
+        planned = plan(lake, log, request)
+    refs = []
+    for interval in planned.intervals:
+        stored = lake.plan(interval.plan)
+        assert stored is not None
+        refs.append(f"{order.warehouse}/{stored.key}@{stored.sha256}")
+    (folder / "plans.json").write_text(json.dumps(refs))
+
+
+def _commit(lake: Lake, folder: Path) -> None:
+    from tallystick.operations.commit import commit
+    from tallystick.tables.staging import IcebergTables
+
+    tables = IcebergTables(lake.store, lake.runtime)
+    for staged in json.loads((folder / "result.json").read_text()):
+        commit(lake, tables, plan_key=staged["plan"], report_key=staged["report"])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
