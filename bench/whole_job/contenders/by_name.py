@@ -18,6 +18,7 @@ from bench.whole_job.contenders.tallystick import Tallystick
 QUICK: Mapping[str, Callable[[], Contender]] = {
     "tallystick-default": lambda: Tallystick("default"),
     "tallystick-best": lambda: Tallystick("best"),
+    "tallystick-without-spark": lambda: Tallystick("without-spark"),
     "spark-default": lambda: PlainSpark("default"),
     "spark-best": lambda: PlainSpark("best"),
     "script": HandWrittenScript,

@@ -68,8 +68,8 @@ _BEST = SparkVariant(
         "parquet": "zstd level 1, PARQUET_2_0, TIMESTAMP_MICROS, no dictionary for event_id and session",
         "one": "the rule that pushes a filter below a projection is off, so that from_json runs once per record",
         "three": "one write with partitionBy(tag); the totals from a second read of the events",
-        "weighed": "persist() was slower than partitionBy(tag); -XX:TieredStopAtLevel=1 needs less for few records, and "
-        "1.7 times as much for 2,000,000",
+        "weighed": "in single runs on a busy machine: persist() instead of partitionBy(tag), a tie; "
+        "-XX:TieredStopAtLevel=1 instead of Java's own choice, less for 500,000 records and more for 2,000,000",
     },
     form="tagged",
     archived=True,
@@ -100,7 +100,7 @@ VARIANTS: Mapping[str, SparkVariant] = {
     "default": SparkVariant(
         what={
             "driver": "spark-submit --master local[2] --jars, every other default",
-            "one": "where() for the valid records",
+            "one": "where() on the column of corrupt records that from_json fills",
             "three": "three queries, nothing is kept in between",
         },
     ),

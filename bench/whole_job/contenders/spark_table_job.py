@@ -22,7 +22,14 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from bench.whole_job.contenders.plain_spark_job import PLACE, SCHEMA, is_valid, records
+from bench.whole_job.contenders.plain_spark_job import (
+    CORRUPT,
+    EVENT,
+    PLACE,
+    SCHEMA,
+    is_valid,
+    records,
+)
 
 
 def main(path: Path) -> None:
@@ -32,7 +39,7 @@ def main(path: Path) -> None:
     session.sparkContext.setLogLevel("WARN")
     is_stream = order["sink"] == "stream"
     parsed = streamed(session, order) if is_stream else records(session, order)
-    good = parsed.where(is_valid()).select("j.*", *PLACE)
+    good = parsed.where(is_valid()).select(*EVENT, *PLACE)
     match order["sink"]:
         case "iceberg":
             good.writeTo(order["table"]).options(**order["write"]).append()
@@ -57,8 +64,9 @@ def streamed(session: SparkSession, order: dict[str, Any]) -> DataFrame:
     )
     for name, value in order["kafka"].items():
         reader = reader.option(name, value)
+    options = {"columnNameOfCorruptRecord": CORRUPT}
     return reader.load().select(
-        f.from_json(f.col("value").cast("string"), SCHEMA).alias("j"), "value", *PLACE
+        f.from_json(f.col("value").cast("string"), SCHEMA, options).alias("j"), *PLACE
     )
 
 

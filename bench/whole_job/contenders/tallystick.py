@@ -1,4 +1,4 @@
-"""tallystick: plan, one spark-submit, commit, as its Airflow operators run them. The lake is on the S3 server."""
+"""tallystick: plan, stage, commit, as its Airflow operators run them. The lake is on the S3 server."""
 
 from __future__ import annotations
 
@@ -52,14 +52,18 @@ SETTINGS = {
         "driver": "the same, and as `make setup` prepares a machine: an archive of the JVM's classes, "
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC, a Spark home without zipped modules",
     },
+    "without-spark": {
+        "driver": "a plain Python process on one core, as `replay_dag(without_spark_offsets_max=)` starts it for a small "
+        "run; no Spark and no JVM",
+    },
 }
 
 
 @dataclass(slots=True)
 class Tallystick:
-    """The contender with one of two settings of the JVM; the code and the declaration are the same."""
+    """The contender with one of two settings of the JVM, or without one; the code and the declaration are the same."""
 
-    variant: Literal["default", "best"]
+    variant: Literal["default", "best", "without-spark"]
     _workspace: BenchWorkspace | None = None
 
     @property
@@ -159,16 +163,24 @@ class Tallystick:
 
     def _stage(self, plans: Sequence[str], place: BenchPlace) -> BenchStep:
         env = self._environment(place)
-        conf = driver_conf({}, master=self._master(), driver_python=env["PYSPARK_DRIVER_PYTHON"])
-        words: list[str | Path] = [Path(sys.executable).with_name("spark-submit")]
-        words += ["--master", self._master()]
-        for name, value in conf.items():
-            words += ["--conf", f"{name}={value}"]
-        words += ["--name", "tallystick-clicks", place.folder / "job.py"]
+        words: list[str | Path] = [*self._program(env), place.folder / "job.py"]
         for plan in plans:
             words += ["--plan", plan]
         words += ["--attempt", "bench"]
+        if self.variant == "without-spark":
+            words.append("--without-spark")
         return BenchStep(name="stage", argv=words, env=env, cwd=place.folder)
+
+    def _program(self, env: Mapping[str, str]) -> list[str | Path]:
+        python = env["PYSPARK_DRIVER_PYTHON"]
+        if self.variant == "without-spark":
+            return [python]
+        words: list[str | Path] = [Path(sys.executable).with_name("spark-submit")]
+        words += ["--master", self._master()]
+        conf = driver_conf({}, master=self._master(), driver_python=python)
+        for name, value in conf.items():
+            words += ["--conf", f"{name}={value}"]
+        return [*words, "--name", "tallystick-clicks"]
 
 
 def _task(name: str, *, env: Mapping[str, str], folder: Path) -> BenchStep:
