@@ -28,6 +28,20 @@ def transform(records):
     return flights(records)
 """
 
+KILLED_IN_ITS_SECOND_SPLIT = """
+import os
+from pathlib import Path
+from tallystick.engine import combine
+
+def transform(records):
+    first, second = (Path(os.environ["KILLED"], name) for name in ("first", "second"))
+    if first.exists() and not second.exists():
+        second.touch()
+        combine.PartialRows.to_ipc = lambda self: os._exit(17)
+    first.touch()
+    return flights(records)
+"""
+
 PRINTS_ITS_PYSPARK = """
 import sys
 import pyspark
@@ -99,6 +113,22 @@ def test_files_of_a_task_killed_after_its_upload_are_in_no_report(spark_lake: An
 
     report = spark_lake.report(ended)
     assert (spark_lake.folder / "killed").exists()
+    check_report_apart_from_orphans(spark_lake, plan, report)
+    assert_arrow_exact(spark_lake, report, 0)
+
+
+def test_a_task_killed_in_its_second_split_leaves_nothing_of_its_first_in_the_report(
+    spark_lake: Any,
+) -> None:
+    """Two small splits share a task: the first has its result when the task dies, and both are staged again."""
+    spark_lake.records_per_task = 500_000
+    spark_lake.change_transform(KILLED_IN_ITS_SECOND_SPLIT)
+    plan = spark_lake.plan(0)
+    ended = spark_lake.submit([plan], master="local[1,3]", KILLED=str(spark_lake.folder))
+
+    report = spark_lake.report(ended)
+    assert "at local[1,3]: 1 task(s)" in ended.output
+    assert (spark_lake.folder / "second").exists()
     check_report_apart_from_orphans(spark_lake, plan, report)
     assert_arrow_exact(spark_lake, report, 0)
 

@@ -58,15 +58,24 @@ def split_plan(plan: Plan, *, records_per_task: int) -> tuple[InputSplit, ...]:
     return split_topics(plan.topics, records_per_task=records_per_task)
 
 
-def tasks_for(splits: Sequence[InputSplit], *, records_per_task: int) -> int:
-    """Return how many tasks read these splits. If it is less than their number, a task reads several, one after another.
+def grouped(
+    splits: Sequence[InputSplit], *, records_per_task: int
+) -> tuple[tuple[InputSplit, ...], ...]:
+    """Return the splits of each task: small ones that follow each other share a task, which reads them one by one.
 
-    A task has at least TASK_OFFSETS_MIN offsets on average, but never more than one split if each has
-    `records_per_task` offsets.
+    A task has one split, or several with at most TASK_OFFSETS_MIN offsets together (at most `records_per_task`, if that
+    is less). So large splits never share a task, however many small ones there are.
     """
-    least = min(TASK_OFFSETS_MIN, records_per_task)
-    needed = -(-sum(split.span.length for split in splits) // least)
-    return min(len(splits), needed)
+    most = min(TASK_OFFSETS_MIN, records_per_task)
+    groups: list[list[InputSplit]] = []
+    room = 0
+    for split in splits:
+        if not groups or split.span.length > room:
+            groups.append([])
+            room = most
+        groups[-1].append(split)
+        room -= split.span.length
+    return tuple(map(tuple, groups))
 
 
 def split_topics(

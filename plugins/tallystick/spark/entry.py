@@ -260,12 +260,12 @@ def stage_arrow(
     from tallystick.spark.session import stage_session
     from tallystick.spark.stage import stage_splits
 
-    session = stage_session(order.target.plan, tasks=order.tasks)
+    session = stage_session(order.target.plan, tasks=len(order.groups))
     log.info(
         "spark %s at %s: %d task(s), one stage",
         session.version,
         session.sparkContext.master,
-        order.tasks,
+        len(order.groups),
     )
     return assemble(work, order.splits, stage_splits(session, order, transform))
 

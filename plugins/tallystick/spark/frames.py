@@ -67,9 +67,9 @@ def stage_frames(
     work = order.target.attempt_at(lake.store)
     if not order.splits and work.pipeline.lookback is None:
         return assemble(work, (), (), outputs=())
-    session = stage_session(work.plan, tasks=order.tasks)
+    session = stage_session(work.plan, tasks=len(order.groups))
     master = session.sparkContext.master
-    log.info("spark %s at %s: %d task(s) land", session.version, master, order.tasks)
+    log.info("spark %s at %s: %d task(s) land", session.version, master, len(order.groups))
     if work.pipeline.lookback is not None:
         order = replace(order, log_span=own_span(lake, work.plan))
     splits, ref = land(session, lake, order)

@@ -31,15 +31,17 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
     Raises the most decisive of the tasks' errors. Safe to repeat: each upload has a key of its own, the list too.
     """
     tries_max = failures_max(session)
+    groups = order.groups
 
     def task(batches: Batches) -> Batches:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield answer(partial(_land, order, order.splits[index]), tries_max)
+                for split in groups[index]:
+                    yield answer(partial(_land, order, split), tries_max)
 
-    count = len(order.splits)
+    count = len(groups)
     rows = (
-        collected(session, session.range(0, count, 1, order.tasks).mapInArrow(task, RESULT))
+        collected(session, session.range(0, count, 1, count).mapInArrow(task, RESULT))
         if count
         else []
     )

@@ -132,7 +132,9 @@ def _through_job(
     if not splits:
         return 0, {}
     order = replace(order, splits=splits, topics=unread.topics, log_span=unread.span)
-    log.info("%s is not committed: %d task(s) read it from Kafka", unread.interval, order.tasks)
+    log.info(
+        "%s is not committed: %d task(s) read it from Kafka", unread.interval, len(order.groups)
+    )
     landed, ref = land(session, lake, order)
     records = sum(split.result.account.records for split in landed)
     if not records:

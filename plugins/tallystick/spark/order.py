@@ -13,7 +13,7 @@ from typing import Any
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.resolve import resolve
 from tallystick.engine.clock import LogSpan
-from tallystick.engine.input_splits import InputSplit, tasks_for
+from tallystick.engine.input_splits import InputSplit, grouped
 from tallystick.engine.task import Attempt, Reading, Work
 from tallystick.engine.transform import JobTransform, Transform
 from tallystick.format.plan import Plan, PlannedTopic
@@ -57,10 +57,10 @@ class Order:
         return f"Order({self.target.plan.key}, {self.target.attempt}, {len(self.splits)} splits)"
 
     @property
-    def tasks(self) -> int:
-        """The number of Spark tasks that read the input splits: small splits share a task."""
+    def groups(self) -> tuple[tuple[InputSplit, ...], ...]:
+        """The input splits of each Spark task: small splits share a task."""
         per_task = pipeline_of(self.target.plan).records_per_task
-        return tasks_for(self.splits, records_per_task=per_task)
+        return grouped(self.splits, records_per_task=per_task)
 
     def reading(self, split: InputSplit) -> Reading:
         """Return the reader of one input split."""

@@ -51,10 +51,12 @@ def start_session(name: str, *, is_warm: bool = False) -> SparkSession:
         # If it is unset, Spark starts the first python3 of PATH, which may lack the driver's libraries.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         _check_worker_python(conf.get("spark.pyspark.python") or os.environ["PYSPARK_PYTHON"])
+    # Files of --py-files are on the path of a task only.
+    is_warm = is_warm and local and not conf.get("spark.submit.pyFiles")
     builder = SparkSession.builder.appName(name)
     for key, value in {**_ALWAYS, **(_LOCAL if local else {})}.items():
         builder = builder.config(key, value)
-    for key, value in {**_DEFAULTS, **(_WARM if local and is_warm else {})}.items():
+    for key, value in {**_DEFAULTS, **(_WARM if is_warm else {})}.items():
         if not conf.contains(key):
             builder = builder.config(key, value)
     session = builder.getOrCreate()

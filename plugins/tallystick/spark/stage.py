@@ -51,11 +51,11 @@ def stage_splits(session: SparkSession, order: Order, transform: Transform) -> l
 
     Safe to repeat: tasks write under the attempt's prefix only, each upload under a key of its own.
     """
-    count = len(order.splits)
+    count = len(order.groups)
     written = FilesOfTasks(session, order.target.plan)
     task = _task_of(order, transform, failures_max(session), written.adders)
     with written.watched():
-        rows = collected(session, session.range(0, count, 1, order.tasks).mapInArrow(task, _RESULT))
+        rows = collected(session, session.range(0, count, 1, count).mapInArrow(task, _RESULT))
     return results_of(rows)
 
 
@@ -122,10 +122,13 @@ def run_or_error(run: Callable[[], T], tries_max: int) -> tuple[T | None, str | 
 def _task_of(
     order: Order, transform: Transform, tries_max: int, adders: tuple[Any, Any]
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    groups = order.groups
+
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for index in batch.column(0).to_pylist():
-                yield _answer(order, transform, order.splits[index], tries_max, adders)
+                for split in groups[index]:
+                    yield _answer(order, transform, split, tries_max, adders)
 
     return task
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tallystick.engine.input_splits import (
     TASK_OFFSETS_MIN,
     InputSplit,
+    grouped,
     split_plan,
-    tasks_for,
 )
 from tallystick.format.offsets import EPOCH_UNKNOWN, OffsetRange, tile
 
@@ -103,12 +103,21 @@ def splits_of(*lengths: int) -> list[InputSplit]:
     ],
 )
 def test_small_splits_share_a_task(lengths: list[int], records_per_task: int, tasks: int) -> None:
-    assert tasks_for(splits_of(*lengths), records_per_task=records_per_task) == tasks
+    assert len(grouped(splits_of(*lengths), records_per_task=records_per_task)) == tasks
+
+
+def test_large_splits_share_no_task_however_many_small_ones_there_are() -> None:
+    splits = splits_of(*[100] * 1_000, *[500_000] * 10)
+    groups = grouped(splits, records_per_task=500_000)
+    assert [len(group) for group in groups] == [500, 500, *[1] * 10]
 
 
 @given(st.lists(st.integers(1, 200_000), max_size=40), st.integers(1, 400_000))
-def test_there_are_never_more_tasks_than_splits_and_always_one(
+def test_each_split_is_in_one_task_which_is_small_or_has_no_other(
     lengths: list[int], records_per_task: int
 ) -> None:
-    tasks = tasks_for(splits_of(*lengths), records_per_task=records_per_task)
-    assert bool(lengths) <= tasks <= len(lengths)
+    splits = splits_of(*lengths)
+    groups = grouped(splits, records_per_task=records_per_task)
+    assert [split for group in groups for split in group] == splits
+    most = min(TASK_OFFSETS_MIN, records_per_task)
+    assert all(len(g) == 1 or sum(s.span.length for s in g) <= most for g in groups)
