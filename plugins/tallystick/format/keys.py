@@ -87,11 +87,14 @@ _REPORT = re.compile(
 _METADATA = re.compile(
     r"tables/([a-z0-9][a-z0-9_-]{0,62})/metadata/[0-9a-zA-Z][0-9a-zA-Z._-]{0,199}"
 )
+_DASHED_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # The files that PyIceberg and tallystick's staging write there; version-hint.text and the like come from other tools.
+# The whole UUID matters: DuckDB writes `snap-<id>-<uuid>.avro`, without PyIceberg's number of the try between them, and
+# the first eight digits of its UUID may all be decimal.
 _WRITTEN_METADATA = re.compile(
     r"tables/[a-z0-9][a-z0-9_-]{0,62}/metadata/"
-    r"(?:[0-9]{5,20}-[0-9a-z-]{1,64}\.metadata\.json|snap-[0-9]+-[0-9]+-[0-9a-z-]{1,64}\.avro|"
-    r"[0-9a-z-]{1,64}-m[0-9]+\.avro)"
+    rf"(?:[0-9]{{5,20}}-{_DASHED_UUID}\.metadata\.json|snap-[0-9]+-[0-9]+-{_DASHED_UUID}\.avro|"
+    rf"{_DASHED_UUID}-m[0-9]+\.avro)"
 )
 _DATA = re.compile(
     rf"tables/([a-z0-9][a-z0-9_-]{{0,62}})/data/({_INTERVAL_PART})/([0-9a-f]{{32}})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
@@ -39,6 +40,10 @@ def page_ref(number: int) -> PageRef:
     return PageRef(since=T0, until=at(1), key=keys.page(uuid(number)))
 
 
+def metadata_file(table: str, number: int) -> str:
+    return f"tables/{table}/metadata/{number:05d}-{UUID(int=number)}.metadata.json"
+
+
 GRANTED = entry(0, 1, grant=granted(0, 1, generation=3), commit=committed(0, 1, generation=2))
 MOVED = replace(committed(2, 3), compactions={"flights": keys.CompactionId(uuid(40))})
 MARKED = mark(
@@ -51,9 +56,9 @@ MARKED = mark(
     retained=[replace(SAMPLE_RECORD, pages=(page_ref(2),))],
     reached=[
         data(OTHER, 7),
-        "tables/flights/metadata/00001-a.metadata.json",
+        metadata_file("flights", 1),
         keys.shared_file("flights", uuid(43), "0", uuid(1)),
-        "tables/shared/metadata/00001-a.metadata.json",
+        metadata_file("shared", 1),
     ],
     reports=[keys.report(at(2), at(3), "a1", uuid(5))],
     others=[keys.probe(uuid(8))],
@@ -72,7 +77,7 @@ MARKED = mark(
         "tables/flights/data/by-hand.parquet",
         page_ref(1).key,
         page_ref(2).key,
-        "tables/flights/metadata/00001-a.metadata.json",
+        metadata_file("flights", 1),
         data(OTHER, 7),
         plan_key(0, 1, 3),
         plan_key(0, 1, 2),
@@ -99,7 +104,7 @@ def test_a_needed_key_is_kept(key: str) -> None:
     "key",
     [
         page_ref(3).key,
-        "tables/flights/metadata/00002-b.metadata.json",
+        metadata_file("flights", 2),
         data(OTHER, 8),
         data(OTHER, 7, file=10),
         data(PART, 2),
