@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tallystick.runtime.lazy import lazy
+from tallystick.runtime.loading import loading
 
 if TYPE_CHECKING:
     from tallystick.spark.context import Context as Context
@@ -65,7 +66,8 @@ def run(transform: Callable[..., Any]) -> None:
     an operator must act, 1 for any other error. Safe to repeat: a run writes only under the prefix of its own attempt,
     and commits nothing.
     """
-    from tallystick.spark.entry import main
+    with loading():
+        from tallystick.spark.entry import main
 
     main(transform)
 
@@ -78,7 +80,8 @@ def run_dataframe(transform: Callable[..., Any]) -> None:
     dict of such frames by topic. `context` is a `tallystick.spark.context.Context`. The exit codes are those of `run`.
     Safe to repeat, for the same reason as `run`.
     """
-    from tallystick.spark.entry import main
-    from tallystick.spark.frames import stage_frames
+    with loading():
+        from tallystick.spark.entry import main
+        from tallystick.spark.frames import stage_frames
 
     main(transform, staging=stage_frames)

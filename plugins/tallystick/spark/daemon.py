@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pyspark.daemon import manager
 
+from tallystick.runtime.loading import loading
+
 
 def load() -> None:
     """Load what the tasks of most jobs use. Safe to repeat: what is loaded stays."""
@@ -37,5 +39,6 @@ def warm() -> None:
 
 
 if __name__ == "__main__":
-    load()
+    with loading():
+        load()
     manager()

@@ -30,6 +30,7 @@ from tallystick.lake import Lake
 from tallystick.operations.stage import still_granted
 from tallystick.pipeline import DEAD_LETTERS
 from tallystick.runtime import system_runtime
+from tallystick.runtime.loading import loading
 from tallystick.runtime.parent import die_with_jvm
 from tallystick.runtime.version import VERSION
 from tallystick.spark.arguments import PlanRef, parse_arguments
@@ -257,8 +258,9 @@ def stage_arrow(
     if not order.splits:
         return assemble(work, (), ())
     # A driver without Spark must not load pyspark.
-    from tallystick.spark.session import stage_session
-    from tallystick.spark.stage import stage_splits
+    with loading():
+        from tallystick.spark.session import stage_session
+        from tallystick.spark.stage import stage_splits
 
     session = stage_session(order.target.plan, tasks=len(order.groups))
     log.info(

@@ -23,6 +23,7 @@ from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.task import TaskResult, run_split
 from tallystick.engine.transform import Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
+from tallystick.runtime.loading import first_work
 from tallystick.spark.order import Order
 from tallystick.spark.outcome import error_from, error_json, most_decisive, scratch_full
 from tallystick.spark.progress import progress_logged
@@ -137,8 +138,9 @@ def _answer(
     order: Order, transform: Transform, split: InputSplit, tries_max: int, adders: tuple[Any, Any]
 ) -> pa.RecordBatch:
     def run() -> TaskResult:
-        work = order.work(open_store(order.target.lake_uri), transform)
-        return run_split(work, split, order.reading(split))
+        with first_work():
+            work = order.work(open_store(order.target.lake_uri), transform)
+            return run_split(work, split, order.reading(split))
 
     result, error = run_or_error(run, tries_max)
     if result is not None:

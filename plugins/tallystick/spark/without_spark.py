@@ -15,6 +15,7 @@ from tallystick.engine.task import run_split
 from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.lake import Lake
+from tallystick.runtime.loading import first_work
 from tallystick.spark.order import Order
 
 log = logging.getLogger("tallystick.spark")
@@ -34,5 +35,8 @@ def stage_without_spark(
     del staged
     work = order.work(lake.store, transform)
     log.info("without Spark: %d input split(s), one after another", len(order.splits))
-    results = [run_split(work, split, order.reading(split)) for split in order.splits]
+    results = []
+    for split in order.splits:
+        with first_work():
+            results.append(run_split(work, split, order.reading(split)))
     return assemble(work, order.splits, results)
