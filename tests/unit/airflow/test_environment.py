@@ -61,6 +61,16 @@ def test_driver_gets_what_it_needs() -> None:
     assert seen["TALLYSTICK_RESULT_FILE"] == "/tmp/x/result.json"
 
 
+def test_freed_memory_stays_with_the_driver_unless_the_worker_sets_it_otherwise() -> None:
+    """The names and units are those of glibc's mallopt(3), in bytes, and of mimalloc, in milliseconds."""
+    assert {name: value for name, value in environment({}).items() if "MALLOC" in name} == {
+        "MALLOC_MMAP_THRESHOLD_": "33554432",
+        "MALLOC_TRIM_THRESHOLD_": "268435456",
+        "MIMALLOC_PURGE_DELAY": "1000",
+    }
+    assert environment({"MIMALLOC_PURGE_DELAY": "10"})["MIMALLOC_PURGE_DELAY"] == "10"
+
+
 def test_connection_of_the_environment_is_replaced_by_the_resolved_one() -> None:
     seen = environment({"TALLYSTICK_KAFKA_DEFAULT": "stale"})
     assert seen["TALLYSTICK_KAFKA_DEFAULT"] == KAFKA.as_env_json()
