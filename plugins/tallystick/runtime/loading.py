@@ -20,7 +20,8 @@ def loading() -> Iterator[None]:
     """Collect garbage rarely inside; afterwards as before, without visiting what exists then (`gc.freeze`).
 
     Safe to repeat: each one exempts what has been loaded since the last. Cycles that are garbage at its end are never
-    freed, so what runs inside is short. A process that has switched collection off (a threshold of 0) keeps that.
+    freed, so what runs inside has an end that is near. A process that has switched collection off (a threshold of 0)
+    keeps that.
     """
     before = gc.get_threshold()
     gc.set_threshold(before[0] and max(before[0], COLLECTED_AFTER), *before[1:])
@@ -38,7 +39,8 @@ _worked = Event()
 def first_work() -> Iterator[None]:
     """As `loading` around a process's first piece of work, which loads what all need; nothing around later ones.
 
-    Safe to repeat: work that raises was not the first.
+    Safe to repeat: work that raises was not the first. If a user's transform leaves its records in cycles, those of the
+    first input split stay in memory, and later ones are freed.
     """
     with nullcontext() if _worked.is_set() else loading():
         yield
