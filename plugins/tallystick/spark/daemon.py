@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pyspark.daemon import manager
 
-from tallystick.runtime.loading import loading
+from tallystick.runtime.loading import first_work
 
 
 def load() -> None:
@@ -39,6 +39,7 @@ def warm() -> None:
 
 
 if __name__ == "__main__":
-    with loading():
+    # The workers are copies of this process, so no work of theirs is the first.
+    with first_work():
         load()
     manager()
