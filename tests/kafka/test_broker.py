@@ -211,4 +211,5 @@ def _reader(broker: TestBroker, topic: str, fetch_bytes_max: int) -> RangeReader
         cluster_id=cluster_id,
         compacted=False,
         fetch_bytes_max=fetch_bytes_max,
+        batch_rows=1,  # each batch of the log is returned by itself, so a test can do something between two
     )

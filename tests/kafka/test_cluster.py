@@ -79,6 +79,7 @@ def reader(cluster: TestBroker, topic: str, **options: Any) -> RangeReader:
         cluster_id=cluster_id,
         compacted=False,
         fetch_bytes_max=options.pop("fetch_bytes_max", 4 << 10),
+        batch_rows=1,  # each batch of the log is returned by itself, so a test can do something between two
     )
 
 

@@ -256,7 +256,7 @@ def test_there_is_no_account_of_a_range_that_was_not_read_to_its_end(
     broker: TestBroker, mixed: dict[str, tuple[str, int]]
 ) -> None:
     topic, end = mixed["none"]
-    ours = reader(broker, topic, fetch_bytes_max=1)
+    ours = reader(broker, topic, fetch_bytes_max=1, batch_rows=1)
     batches = ours.read(0, OffsetRange(start=0, end=end))
     next(batches)
     with pytest.raises(RuntimeError, match="no account"):
@@ -338,7 +338,7 @@ def test_records_that_expire_while_they_are_read_are_an_error(broker: TestBroker
     producer = broker.producer()
     for _ in range(30):
         send(producer, topic, b"x" * 20_000)
-    ours = reader(broker, topic, fetch_bytes_max=1)
+    ours = reader(broker, topic, fetch_bytes_max=1, batch_rows=1)
     batches = ours.read(0, OffsetRange(start=0, end=30))
     next(batches)
     broker.delete_records(topic, 29)
@@ -383,7 +383,8 @@ def test_a_topic_recreated_during_a_read_returns_no_new_records(broker: TestBrok
     producer = broker.producer()
     for _ in range(20):
         send(producer, topic, b"old" * 1_000)
-    batches = reader(broker, topic, fetch_bytes_max=1).read(0, OffsetRange(start=0, end=20))
+    ours = reader(broker, topic, fetch_bytes_max=1, batch_rows=1)
+    batches = ours.read(0, OffsetRange(start=0, end=20))
     next(batches)
     broker.delete_topic(topic)
     broker.topic(name=topic)
@@ -464,7 +465,7 @@ def test_a_slow_caller_loses_nothing(broker: TestBroker) -> None:
         "bootstrap_timeout_ms": 5_000,
         "bootstrap_servers": (broker.bootstrap,),
     }
-    ours = reader(broker, topic, fetch_bytes_max=512 << 10)
+    ours = reader(broker, topic, fetch_bytes_max=512 << 10, batch_rows=900)
     ours.settings = KafkaSettings(**options)  # type: ignore[arg-type]
     found: list[int] = []
     pause = threading.Event()
@@ -479,7 +480,7 @@ def test_a_batch_remains_valid_after_the_next_one(
 ) -> None:
     """Arrow batches own their bytes: buffers are not reused while a caller keeps the batch."""
     topic, end = mixed["zstd"]
-    ours = reader(broker, topic, fetch_bytes_max=1)
+    ours = reader(broker, topic, fetch_bytes_max=1, batch_rows=1)
     batches: Sequence[pa.RecordBatch] = list(ours.read(0, OffsetRange(start=0, end=end)))
     assert rows(iter(batches)) == consumed(broker, topic, 0, end)
 

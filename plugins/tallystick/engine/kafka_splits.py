@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.engine.input_splits import InputSplit
+from tallystick.engine.records import BATCH_BYTES, BATCH_ROWS
 from tallystick.format import keys
 from tallystick.format.offsets import Position
 from tallystick.format.plan import PlannedTopic
@@ -41,6 +42,8 @@ class KafkaReading:
             topic_id=topic.topic_id,
             cluster_id=topic.cluster_id,
             compacted=topic.compacted,
+            batch_rows=BATCH_ROWS,
+            batch_bytes=BATCH_BYTES,
             headers=True,
             collect_aborted=collect_aborted,
         )

@@ -23,16 +23,18 @@ LAST_MS = END_US // 1_000 - 1
 def coalesce(
     batches: Iterable[pa.RecordBatch], *, rows: int = BATCH_ROWS, bytes_max: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Join small batches until they hold `rows` rows or `bytes_max` bytes; rows and their order do not change.
+    """Join small batches to at most `rows` rows and `bytes_max` bytes; rows and their order do not change.
 
-    A fetch returns about a megabyte. Each batch has a fixed cost in Python and Arrow, so larger batches are cheaper.
+    Each batch has a fixed cost in Python and Arrow, so larger batches are cheaper. A larger batch is passed on as it is,
+    and a batch that almost fills the limits is not copied.
     """
     waiting: list[pa.RecordBatch] = []
     held_rows = held_bytes = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        if waiting and held_bytes + batch.nbytes > bytes_max:
+        full = held_bytes + batch.nbytes > bytes_max or held_rows + batch.num_rows > rows
+        if waiting and full:
             yield _joined(waiting)
             waiting, held_rows, held_bytes = [], 0, 0
         waiting.append(batch)

@@ -147,7 +147,8 @@ class _Reading:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Fetch, decode and yield until every offset of the span has a class.
 
-        The next fetch is in flight while an answer is decoded.
+        The next fetch is in flight while an answer is decoded. A batch of columns is filled from as many answers as it
+        has room for: joining small ones later would copy every value again.
         """
         pending: PendingFetch | None = self._send(self._span.start)
         silence = Silence(self._client, self._place)
@@ -214,9 +215,6 @@ class _Reading:
             )
             if self.tally.done and not self._check.undecided:
                 break
-        if self._columns is not None and self._columns.rows:
-            yield self._columns.take()
-            self._columns = None
 
     def _follow_producers(self, batch: Batch, producers: AbortedProducers) -> bool:
         aborted = producers.aborts(batch)
