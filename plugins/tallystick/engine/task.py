@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -129,28 +129,66 @@ def run_split(
     driver takes the result that lists them (C4). Local files are always removed. `scratch`: the folder in which they
     grow (default: the system's temporary folder).
     """
-    with TemporaryDirectory(prefix="tallystick-", dir=scratch) as folder, ExitStack() as stack:
-        writers = _Outputs(work, split, Path(folder), stack)
+    with SplitRun(work, split, scratch=scratch) as run:
+        run.read(reading)
+        return run.finish()
+
+
+class SplitRun:
+    """One input split in two steps, which may run in different threads, one after the other. A context manager.
+
+    `read` reads, decodes and transforms, and writes what fills a row group. `finish` writes the rest and uploads. At the
+    end of `finish` and of the context, the local files are removed.
+    """
+
+    def __init__(self, work: Work, split: InputSplit, *, scratch: Path | None = None) -> None:
+        self._work = work
+        self._split = split
+        self._account: RangeAccount | None = None
+        self._stack = ExitStack()
+        folder = TemporaryDirectory(prefix="tallystick-", dir=scratch)
+        self._writers = _Outputs(work, split, Path(self._stack.enter_context(folder)), self._stack)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self, reading: Reading) -> None:
+        """Read the split to its end. Safe to repeat with a new run, see `run_split`. Raises the reader's errors."""
 
         def transformed(records: pa.Table) -> None:
-            for name, rows in work.transform(split, records).items():
-                writers.write(name, named_by_ledger(rows, {split.source: split.topic}))
+            for name, rows in self._work.transform(self._split, records).items():
+                self._writers.write(
+                    name, named_by_ledger(rows, {self._split.source: self._split.topic})
+                )
 
-        account = read_split(
-            work.pipeline,
-            split,
+        self._account = read_split(
+            self._work.pipeline,
+            self._split,
             reading,
-            registries=work.plan.registries,
+            registries=self._work.plan.registries,
             records=transformed,
-            dead=writers.write_dead,
+            dead=self._writers.write_dead,
         )
-        return TaskResult(
-            split=split,
-            account=account,
-            files=writers.close(),
-            partials=writers.partials(),
-            reasons=writers.reasons,
-        )
+
+    def finish(self) -> TaskResult:
+        """Write and upload the remaining rows and return the result; call it once, after `read`.
+
+        Safe to repeat with a new run, see `run_split`. Raises StoreUnavailable, InvalidPipeline.
+        """
+        assert self._account is not None, "read() comes first"
+        with self._stack:
+            result = TaskResult(
+                split=self._split,
+                account=self._account,
+                files=self._writers.close(),
+                partials=self._writers.partials(),
+                reasons=self._writers.reasons,
+            )
+        del self._writers  # a caller may keep the run for its context: it holds no rows any more
+        return result
 
 
 def read_split(

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tallystick.engine.attempt import assemble
-from tallystick.engine.task import run_split
+from tallystick.engine.in_turn import run_in_turn
 from tallystick.format.plan import Plan
 from tallystick.format.report import Report
 from tallystick.lake import Lake
-from tallystick.runtime.loading import first_work
 from tallystick.spark.order import Order
 
 log = logging.getLogger("tallystick.spark")
@@ -35,8 +34,4 @@ def stage_without_spark(
     del staged
     work = order.work(lake.store, transform)
     log.info("without Spark: %d input split(s), one after another", len(order.splits))
-    results = []
-    for split in order.splits:
-        with first_work():
-            results.append(run_split(work, split, order.reading(split)))
-    return assemble(work, order.splits, results)
+    return assemble(work, order.splits, run_in_turn(work, order.splits, order.reading))
