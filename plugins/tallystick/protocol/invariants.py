@@ -171,11 +171,12 @@ def _boundaries(before: Ledger, after: Ledger, root: Root) -> Iterator[str]:
     for was in before.boundaries:
         if now.get(was.at) != was:
             yield f"I2: the boundary at {was.at} moved"
+    begins = root.origins  # made anew at each access: not in the loops
     for left, right in itertools.pairwise(row):
-        for topic, origins in root.origins.items():
+        for topic, origins in begins.items():
             for partition in range(len(origins)):
-                a = left.position(topic, partition, root.origins)
-                b = right.position(topic, partition, root.origins)
+                a = left.position(topic, partition, begins)
+                b = right.position(topic, partition, begins)
                 if a.offset > b.offset:
                     yield f"I2: {topic}[{partition}] goes back from {a.offset} to {b.offset} at {right.at}"
     for problem in closed_problems(root, after.boundaries):
@@ -191,6 +192,7 @@ def closed_problems(root: Root, boundaries: Iterable[Boundary]) -> Iterator[str]
     Boundaries after `since` have a closed topic at its end; boundaries up to `since` have the next one at its origins.
     """
     row = tuple(boundaries)
+    begins = root.origins  # made anew at each access: not in the loops
     for name, topic in root.topics.items():
         if topic.closed is None:
             continue
@@ -198,11 +200,11 @@ def closed_problems(root: Root, boundaries: Iterable[Boundary]) -> Iterator[str]
         for boundary in row:
             later = boundary.at > topic.closed.since
             for partition, end in enumerate(topic.closed.ends):
-                offset = boundary.position(name, partition, root.origins).offset
+                offset = boundary.position(name, partition, begins).offset
                 if offset > end or (later and offset != end):
                     yield f"{name}[{partition}] ended at {end}, the boundary at {boundary.at} has {offset}"
             for partition, origin in enumerate(root.topics[following].origins):
-                offset = boundary.position(following, partition, root.origins).offset
+                offset = boundary.position(following, partition, begins).offset
                 if not later and offset != origin:
                     since = topic.closed.since
                     yield f"{following}[{partition}] has offsets before {since}, the instant of its adoption"
