@@ -120,6 +120,17 @@ bench: setup ## the whole job by tallystick and by others, every result checked 
 	$(RUN)/python -m bench.whole_job $(if $(FULL),--full) $(if $(SEED),--seed $(SEED)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) \
 	    $(if $(OUT),--out $(OUT))
 
+.PHONY: bench-pictures
+bench-pictures: BUNDLE ?= docs/performance/whole-job.json
+bench-pictures: setup ## the page and the pictures of a published bundle: BUNDLE=docs/performance/whole-job.json
+	$(UV) run --frozen --no-sync --with matplotlib==3.11.2 python -m bench.whole_job.pictures $(BUNDLE) $(dir $(BUNDLE))
+	$(RUN)/python -m bench.whole_job.page $(BUNDLE) > $(basename $(BUNDLE)).md
+
+.PHONY: bench-backfill
+bench-backfill: setup ## a backfill of 48 hourly intervals by tallystick and by plain Spark, every result checked (estimated 40 minutes on 2 cores); SEED, CONTENDERS, OUT
+	$(RUN)/python -m bench.whole_job.backfill $(if $(SEED),--seed $(SEED)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) \
+	    $(if $(OUT),--out $(OUT))
+
 .PHONY: bench-read
 bench-read: setup ## CPU seconds per million records: our reader compared with confluent-kafka
 	$(RUN)/python -m bench.parts.read
@@ -144,6 +155,10 @@ bench-hourly: setup ## time and CPU seconds of 24 hourly runs of small intervals
 .PHONY: bench-commits
 bench-commits: setup ## CPU time, requests and bytes of a commit, from the first to the 2,000th
 	$(RUN)/python -m bench.parts.commits --commits 2000
+
+.PHONY: bench-scale
+bench-scale: setup ## cost of a plan, a commit and a status: up to 10,000 partitions, 500 topics, 30 tables, 50,000 files, ten years of hours; AXIS, OUT (JSON)
+	$(RUN)/python -m bench.parts.scale $(if $(AXIS),--axis $(AXIS)) $(if $(OUT),--json $(OUT))
 
 .PHONY: bench-compact
 bench-compact: setup ## a scan before and after a compaction of 720 intervals of 8 files; each interval is then replaced (15 minutes)

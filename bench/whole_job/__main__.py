@@ -9,24 +9,27 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench.whole_job.bundle import sealed, write_bundle
-from bench.whole_job.contender import BenchWorkspace, Case, Contender
+from bench.whole_job.contender import Case, Contender
 from bench.whole_job.contenders.by_name import contenders_of
 from bench.whole_job.machine import describe_machine, describe_versions
 from bench.whole_job.measured import ControlGroup
+from bench.whole_job.preparing import (
+    described_contenders,
+    described_topics,
+    prepare,
+    scratch_folder,
+)
 from bench.whole_job.records import BROKEN_SHARE, PARTITIONS, FilledTopic, fill
 from bench.whole_job.report import text_report
-from bench.whole_job.rounds import BenchRunner, BenchTurn, note, shown, small_job, turns_of, warm_up
+from bench.whole_job.rounds import BenchRunner, finished_runs, note, turns_of, warm_up
 from bench.whole_job.servers import BenchServers
 from tallystick.errors import TallystickError
 
@@ -41,7 +44,7 @@ def main() -> int:
     contenders = contenders_of(arguments.contenders, full=arguments.full)
     cases = [case for case in CASES if case in arguments.tables.split(",")]
     try:
-        with _folder(arguments.folder, keep=arguments.keep) as folder:
+        with scratch_folder(arguments.folder, keep=arguments.keep) as folder:
             bundle = _measured(arguments, contenders, cases, folder)
     except TallystickError as error:
         print(error, file=sys.stderr)
@@ -89,18 +92,7 @@ def _measured(
     try:
         with BenchServers(folder / "servers", group) as servers:
             topics = _fill(servers, arguments, folder)
-            for contender in contenders:
-                note(f"preparing {contender.name}")
-                own = folder / "prepared" / contender.name
-                own.mkdir(parents=True)
-                contender.prepare(
-                    BenchWorkspace(
-                        folder=own,
-                        endpoints=servers.endpoints,
-                        cores=cores,
-                        warm_up=small_job(topics["small"]),
-                    )
-                )
+            prepare(contenders, servers, folder, topics["small"])
             runner = BenchRunner(servers, topics, folder, keep=arguments.keep)
             warm_up(runner, contenders)
             rounds = {"full": arguments.rounds, "small": arguments.small_rounds}
@@ -125,38 +117,12 @@ def _measured(
                 "broken_share": BROKEN_SHARE,
                 "cores": cores,
             },
-            "records": {
-                size: {
-                    "sha256": topic.sha256,
-                    "value_bytes": topic.value_bytes,
-                    "broken": topic.broken,
-                }
-                for size, topic in topics.items()
-            },
-            "contenders": {
-                one.name: {
-                    "what": one.what,
-                    "settings": dict(one.settings),
-                    "versions": dict(one.versions()),
-                }
-                for one in contenders
-            },
+            "records": described_topics(topics),
+            "contenders": described_contenders(contenders),
             "complete": len(runs) == len(turns),
             "runs": runs,
         }
     )
-
-
-def finished_runs(runner: BenchRunner, turns: Sequence[BenchTurn]) -> list[dict[str, Any]]:
-    """Run the turns in order; after Ctrl-C or SIGTERM, return those that have ended."""
-    runs: list[dict[str, Any]] = []
-    try:
-        for turn in turns:
-            runs.append(runner.run(turn))
-            note(shown(turn, runs[-1]))
-    except (KeyboardInterrupt, SystemExit):
-        note(f"interrupted: the bundle has {len(runs)} of {len(turns)} runs")
-    return runs
 
 
 def _fill(
@@ -175,20 +141,6 @@ def _fill(
     mean = topics["full"].value_bytes / arguments.records
     note(f"{mean:.0f} bytes a record, {topics['full'].broken:,} broken")
     return topics
-
-
-@contextmanager
-def _folder(path: Path | None, *, keep: bool) -> Iterator[Path]:
-    if path is not None:
-        path.mkdir(parents=True, exist_ok=True)
-    base = Path(tempfile.mkdtemp(prefix="bench-whole-job-", dir=path))
-    try:
-        yield base
-    finally:
-        if keep:
-            note(f"kept {base}")
-        else:
-            shutil.rmtree(base, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def read_bundle(path: Path) -> dict[str, Any]:
 
 def main(path: Path) -> int:
     """Check a bundle and print its table; return the exit code."""
+    from bench.whole_job.backfill import report as backfill_report
     from bench.whole_job.report import text_report
 
     try:
@@ -58,7 +59,8 @@ def main(path: Path) -> int:
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(text_report(bundle))
+    is_backfill = bundle.get("what") == backfill_report.WHAT
+    print(backfill_report.text_report(bundle) if is_backfill else text_report(bundle))
     print(f"\nthe digest is right: {bundle[_DIGEST]}")
     return 0
 

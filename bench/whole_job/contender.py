@@ -71,8 +71,8 @@ class BenchEndpoints:
 class BenchJob:
     """One replay: all records of a topic, partition p from offset 0 to `ends[p]`.
 
-    The timestamps of the records are in [`from_ms`, `to_ms`), which is one hour. `records` is the sum of `ends`; `broken`
-    of them are no valid events.
+    The timestamps of the records are in [`from_ms`, `to_ms`): one hour, or the hours of a backfill. `records` is the sum
+    of `ends`; `broken` of them are no valid events.
     """
 
     topic: str
@@ -122,7 +122,8 @@ class BenchPlace:
 class BenchStep:
     """One process of a run, which is measured with all its descendants. `env` is its complete environment.
 
-    `name` is e.g. plan, stage or commit. The step that does what any other contender does in its only process is `main`.
+    `name` is e.g. plan, stage or commit; if there are several of a kind, with a number: stage-007. The step that does
+    what any other contender does in its only process is `main`.
     """
 
     name: str
@@ -130,6 +131,12 @@ class BenchStep:
     env: Mapping[str, str]
     main: bool = True
     cwd: Path | None = None
+
+
+def step_kind(name: str) -> str:
+    """Return the name of a step without its number."""
+    kind, dash, number = name.rpartition("-")
+    return kind if dash and number.isdecimal() else name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,10 @@ class ClickBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilledTopic:
-    """A topic with its records. `value_bytes` is the sum of all values, `sha256` the digest of all values in order."""
+    """A topic with its records, whose timestamps are in `hours` hours.
+
+    `value_bytes` is the sum of all values, `sha256` the digest of all values in order.
+    """
 
     topic: str
     ends: tuple[int, ...]
@@ -65,18 +68,22 @@ class FilledTopic:
     value_bytes: int
     sha256: str
     expected: Path
+    hours: int = 1
 
 
-def clicks(seed: int, records: int) -> Iterator[ClickBatch]:
-    """Yield the records in order; the same seed and number of records give the same bytes."""
+def clicks(seed: int, records: int, *, hours: int = 1) -> Iterator[ClickBatch]:
+    """Yield the records in order; the same seed and number of records and hours give the same bytes.
+
+    Each hour has the same number of records, give or take one.
+    """
     for first in range(0, records, BATCH):
-        yield _batch(seed, first, min(BATCH, records - first), records)
+        yield _batch(seed, first, min(BATCH, records - first), records, hours)
 
 
-def _batch(seed: int, first: int, count: int, records: int) -> ClickBatch:
+def _batch(seed: int, first: int, count: int, records: int, hours: int) -> ClickBatch:
     chance = np.random.default_rng([seed, first])
     numbers = np.arange(first, first + count, dtype=np.int64)
-    timestamps = FROM_MS + numbers * HOUR_MS // records
+    timestamps = FROM_MS + numbers * (hours * HOUR_MS) // records
     # Events arrive late: half of them within 42 s, a few of the hour before.
     late_ms = np.minimum(chance.exponential(60_000, count), HOUR_MS).astype(np.int64)
     words = chance.bytes(25 * count).hex()
@@ -139,7 +146,9 @@ def broken(value: bytes, kind: str) -> bytes:
             )
 
 
-def fill(bootstrap: str, topic: str, *, seed: int, records: int, expected: Path) -> FilledTopic:
+def fill(
+    bootstrap: str, topic: str, *, seed: int, records: int, expected: Path, hours: int = 1
+) -> FilledTopic:
     """Create the topic, produce the records, and write the expected tables as Parquet files to `expected`.
 
     Raises SystemExit if the broker does not have every record at the end. Not safe to repeat: the topic must be new.
@@ -150,7 +159,7 @@ def fill(bootstrap: str, topic: str, *, seed: int, records: int, expected: Path)
     producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
     digest, value_bytes, dead = hashlib.sha256(), 0, 0
     with ExpectedTables(expected) as tables:
-        for batch in clicks(seed, records):
+        for batch in clicks(seed, records, hours=hours):
             _produce(producer, topic, batch)
             tables.add(batch)
             digest.update(b"".join(batch.values))
@@ -169,6 +178,7 @@ def fill(bootstrap: str, topic: str, *, seed: int, records: int, expected: Path)
         value_bytes=value_bytes,
         sha256=digest.hexdigest(),
         expected=expected,
+        hours=hours,
     )
 
 

@@ -76,18 +76,24 @@ def is_noisy(run: Json, cores: int) -> bool:
     return foreign > NOISY * cores * wall_s(run)
 
 
-def lines_of(bundle: Json, case: str, size: str) -> list[ContenderLine]:
-    """Return a line per contender, the cheapest first. Runs whose check failed give no figure."""
+def lines_of(
+    bundle: Json, case: str, size: str, *, base: Sequence[str] = (BASE,)
+) -> list[ContenderLine]:
+    """Return a line per contender, the cheapest first. Runs whose check failed give no figure.
+
+    `base`: the contenders with the better of which the ratios are made, round by round.
+    """
     runs = [r for r in bundle["runs"] if r["case"] == case and r["size"] == size]
     names = sorted({r["contender"] for r in runs})
+    bases = [r for r in runs if r["contender"] in base and r["ok"]]
     cores = bundle["machine"]["cores"]
     found = [
-        _line(name, [r for r in runs if r["contender"] == name], runs, cores) for name in names
+        _line(name, [r for r in runs if r["contender"] == name], bases, cores) for name in names
     ]
     return sorted(found, key=lambda one: one.cpu_s.middle if one.cpu_s else float("inf"))
 
 
-def _line(name: str, own: Sequence[Json], runs: Sequence[Json], cores: int) -> ContenderLine:
+def _line(name: str, own: Sequence[Json], bases: Sequence[Json], cores: int) -> ContenderLine:
     good = [r for r in own if r["ok"]]
 
     def middle(figure: Callable[[Json], float]) -> float:
@@ -105,18 +111,20 @@ def _line(name: str, own: Sequence[Json], runs: Sequence[Json], cores: int) -> C
         requests=middle(lambda r: float(sum(r["s3"]["requests"].values()))),
         written_bytes=middle(lambda r: float(r["s3"]["received"])),
         rest_bytes=middle(lambda r: float(r["rest_bytes"])),
-        ratio=_ratio(good, runs, cpu_s),
-        main_ratio=_ratio(good, runs, main_cpu_s),
-        wall_ratio=_ratio(good, runs, wall_s),
+        ratio=_ratio(good, bases, cpu_s),
+        main_ratio=_ratio(good, bases, main_cpu_s),
+        wall_ratio=_ratio(good, bases, wall_s),
     )
 
 
 def _ratio(
-    good: Sequence[Json], runs: Sequence[Json], figure: Callable[[Json], float]
+    good: Sequence[Json], bases: Sequence[Json], figure: Callable[[Json], float]
 ) -> Spread | None:
-    """Return how many times the figure of a run is in that of the best plain Spark of the same round."""
-    base = {r["round"]: figure(r) for r in runs if r["contender"] == BASE and r["ok"]}
-    return Spread.of(base[r["round"]] / figure(r) for r in good if r["round"] in base)
+    """Return how many times the figure of a run is in the least of the bases of the same round."""
+    least: dict[int, float] = {}
+    for run in bases:
+        least[run["round"]] = min(figure(run), least.get(run["round"], float("inf")))
+    return Spread.of(least[r["round"]] / figure(r) for r in good if r["round"] in least)
 
 
 def marginal(bundle: Json, case: str) -> dict[str, float]:
@@ -133,26 +141,26 @@ def marginal(bundle: Json, case: str) -> dict[str, float]:
 
 def text_report(bundle: Json) -> str:
     """Return the tables as text, at most 100 columns wide."""
-    parts = [_head(bundle)]
+    parts = [head(bundle)]
     for case, size in _shown(bundle):
         records = bundle["settings"]["records"][size]
-        parts.append(f"{_title(case)}, {records:,} records")
-        parts.append(_aligned(_rows(bundle, case, size)))
-    parts.append(_failures(bundle))
+        parts.append(f"{title(case)}, {records:,} records")
+        parts.append(aligned(_rows(bundle, case, size)))
+    parts.append(failures(bundle))
     parts.append(_notes(bundle))
     return "\n\n".join(part for part in parts if part)
 
 
 def markdown_report(bundle: Json) -> str:
     """Return the tables as Markdown."""
-    parts = [_head(bundle)]
+    parts = [head(bundle)]
     for case, size in _shown(bundle):
         records = bundle["settings"]["records"][size]
         header, *rows = _rows(bundle, case, size, is_wide=True)
         lines = [header, ["---"] * len(header), *rows]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        parts.append(f"{_title(case)}, {records:,} records:\n\n{table}")
-    return "\n\n".join(part for part in [*parts, _failures(bundle), _notes(bundle)] if part)
+        parts.append(f"{title(case)}, {records:,} records:\n\n{table}")
+    return "\n\n".join(part for part in [*parts, failures(bundle), _notes(bundle)] if part)
 
 
 def _shown(bundle: Json) -> list[tuple[str, str]]:
@@ -160,7 +168,7 @@ def _shown(bundle: Json) -> list[tuple[str, str]]:
     return [(c, s) for c in ("one", "three") for s in ("full", "small") if (c, s) in there]
 
 
-def _title(case: str) -> str:
+def title(case: str) -> str:
     return "one table" if case == "one" else "three tables (events, dead letters, totals)"
 
 
@@ -176,21 +184,21 @@ def _rows(bundle: Json, case: str, size: str, *, is_wide: bool = False) -> list[
 def _columns(
     lines: Sequence[ContenderLine], further: Mapping[str, float], is_wide: bool
 ) -> list[list[str]]:
-    shown = _spread if is_wide else _middle
+    shown = spread_text if is_wide else middle_text
     columns = [
-        ["contender", *map(_name, lines)],
-        ["CPU-s", *(_spread(one.cpu_s) for one in lines)],
+        ["contender", *map(name_text, lines)],
+        ["CPU-s", *(spread_text(one.cpu_s) for one in lines)],
         ["main", *(shown(one.main_cpu_s) for one in lines)],
         ["wall s", *(shown(one.wall_s) for one in lines)],
         ["MB", *(f"{one.memory_bytes / MIB:,.0f}" for one in lines)],
         ["S3 req", *(f"{one.requests:,.0f}" if one.requests else "-" for one in lines)],
         ["MB rest", *(f"{one.rest_bytes / 1e6:,.1f}" for one in lines)],
-        ["x CPU", *(_spread(one.ratio) for one in lines)],
+        ["x CPU", *(spread_text(one.ratio) for one in lines)],
         ["x wall", *(shown(one.wall_ratio) for one in lines)],
     ]
     if is_wide:
         columns.insert(7, ["MB to S3", *(f"{one.written_bytes / 1e6:,.1f}" for one in lines)])
-        columns.insert(9, ["x CPU of main", *(_spread(one.main_ratio) for one in lines)])
+        columns.insert(9, ["x CPU of main", *(spread_text(one.main_ratio) for one in lines)])
         columns.append(["noisy", *(f"{one.noisy} of {one.runs}" for one in lines)])
     if further:
         shares = (further.get(one.contender) for one in lines)
@@ -198,12 +206,14 @@ def _columns(
     return columns
 
 
-def _name(line: ContenderLine) -> str:
+def name_text(line: ContenderLine) -> str:
+    """Return the name of the contender with the number of its runs that failed."""
     failed = f" ({line.failed} of {line.runs} failed)" if line.failed else ""
     return line.contender + failed
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Return the rows as text in columns, the first to the left."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(
         " ".join(
@@ -214,17 +224,21 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def _spread(spread: Spread | None) -> str:
+def spread_text(spread: Spread | None, *, digits: int = 1) -> str:
+    """Return the median with the least and the most."""
     if spread is None:
         return "-"
-    return f"{spread.middle:.1f} ({spread.least:.1f}-{spread.most:.1f})"
+    middle, least, most = (f"{f:.{digits}f}" for f in (spread.middle, spread.least, spread.most))
+    return f"{middle} ({least}-{most})"
 
 
-def _middle(spread: Spread | None) -> str:
+def middle_text(spread: Spread | None) -> str:
+    """Return the median."""
     return "-" if spread is None else f"{spread.middle:.1f}"
 
 
-def _head(bundle: Json) -> str:
+def head(bundle: Json) -> str:
+    """Return the line about machine, date and rounds."""
     machine, settings = bundle["machine"], bundle["settings"]
     return (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gb']} GB, {bundle['date']}, commit "
@@ -233,7 +247,8 @@ def _head(bundle: Json) -> str:
     )
 
 
-def _failures(bundle: Json) -> str:
+def failures(bundle: Json) -> str:
+    """Return a line per problem that a check found; nothing if there is none."""
     lines = [
         f"round {r['round']}, {r['contender']}, case {r['case']}, {r['size']}: {problem}"
         for r in bundle["runs"]

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.whole_job.check import TableCheck, check_tables
-from bench.whole_job.contender import BenchJob, BenchPlace, BenchStep, Case, Contender
+from bench.whole_job.contender import (
+    BenchJob,
+    BenchPlace,
+    BenchStep,
+    Case,
+    Contender,
+    step_kind,
+)
 from bench.whole_job.measured import ProcessCost, run_measured
 from bench.whole_job.records import FROM_MS, HOUR_MS, FilledTopic
 from bench.whole_job.servers import BenchServers
@@ -64,7 +71,7 @@ def job_of(topic: FilledTopic, case: Case) -> BenchJob:
         topic=topic.topic,
         ends=topic.ends,
         from_ms=FROM_MS,
-        to_ms=FROM_MS + HOUR_MS,
+        to_ms=FROM_MS + topic.hours * HOUR_MS,
         records=sum(topic.ends),
         broken=topic.broken,
         case=case,
@@ -177,13 +184,29 @@ def warm_up(runner: BenchRunner, contenders: Sequence[Contender]) -> None:
             raise SystemExit(f"{contender.name}: " + "\n".join(problems))
 
 
+def finished_runs(runner: BenchRunner, turns: Sequence[BenchTurn]) -> list[dict[str, Any]]:
+    """Run the turns in order; after Ctrl-C or SIGTERM, return those that have ended."""
+    runs: list[dict[str, Any]] = []
+    try:
+        for turn in turns:
+            runs.append(runner.run(turn))
+            note(shown(turn, runs[-1]))
+    except (KeyboardInterrupt, SystemExit):
+        note(f"interrupted: the bundle has {len(runs)} of {len(turns)} runs")
+    return runs
+
+
 def shown(turn: BenchTurn, figures: Mapping[str, Any]) -> str:
     """Return one line about a run for the progress."""
     steps = figures["steps"]
     cpu, wall = (sum(step[name] for step in steps) for name in ("cpu_s", "wall_s"))
     foreign = sum(step["foreign_s"] for step in steps)
     result = "rows equal" if figures["ok"] else f"FAILED: {figures['problems'][0][:200]}"
-    parts = ", ".join(f"{step['name']} {step['cpu_s']:.1f}" for step in steps)
+    kinds: dict[str, float] = {}
+    for step in steps:
+        kind = step_kind(step["name"])
+        kinds[kind] = kinds.get(kind, 0.0) + step["cpu_s"]
+    parts = ", ".join(f"{kind} {spent:.1f}" for kind, spent in kinds.items())
     return (
         f"round {turn.round} {turn.case:5} {turn.size:5} {turn.contender.name:18} "
         f"{cpu:6.1f} CPU-s ({parts}) {wall:6.1f} s, foreign {foreign:.1f} CPU-s, {result}"

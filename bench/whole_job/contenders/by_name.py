@@ -8,6 +8,7 @@ from bench.whole_job.contender import Contender
 from bench.whole_job.contenders.dlt import Dlt
 from bench.whole_job.contenders.flink import Flink
 from bench.whole_job.contenders.kafka_connect import KafkaConnect
+from bench.whole_job.contenders.native import NativeBound
 from bench.whole_job.contenders.plain_spark import PlainSpark
 from bench.whole_job.contenders.script import HandWrittenScript
 from bench.whole_job.contenders.spark_delta import SparkDelta
@@ -37,6 +38,7 @@ SLOW: Mapping[str, Callable[[], Contender]] = {
     "flink-best": lambda: Flink("best"),
     "dlt-default": lambda: Dlt("default"),
     "dlt-best": lambda: Dlt("best"),
+    "native": NativeBound,
 }
 
 

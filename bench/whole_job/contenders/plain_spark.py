@@ -110,9 +110,11 @@ VARIANTS: Mapping[str, SparkVariant] = {
 
 @dataclass(slots=True)
 class PlainSpark:
-    """The contender with one of the variants."""
+    """The contender with one of the variants. `small_kafka`: options of the source instead of those of the variant."""
 
     variant: Literal["default", "best"]
+    small_kafka: Mapping[str, str] | None = None
+    small_conf: Mapping[str, str] = field(default_factory=dict)
     _workspace: BenchWorkspace | None = None
     _jars: Path = Path()
 
@@ -156,8 +158,19 @@ class PlainSpark:
 
     def steps(self, job: BenchJob, place: BenchPlace) -> Iterator[BenchStep]:
         """Yield the spark-submit. Safe to repeat: each place has a folder of its own."""
+        yield self.submit(job, place)
+
+    def submit(
+        self,
+        job: BenchJob,
+        place: BenchPlace,
+        *,
+        name: str = "job",
+        intervals: Sequence[Mapping[str, object]] = (),
+    ) -> BenchStep:
+        """Return the spark-submit of the job, or of some intervals of it: see `plain_spark_job`."""
         flags = self._archive().flags if VARIANTS[self.variant].archived else []
-        yield self._submit(job, place, flags)
+        return self._submit(job, place, flags, name=name, intervals=intervals)
 
     def results(self, job: BenchJob, place: BenchPlace) -> Sequence[ResultTable]:
         """Return the files below the folder of each table."""
@@ -193,19 +206,29 @@ class PlainSpark:
             env=step.env,
         )
 
-    def _submit(self, job: BenchJob, place: BenchPlace, flags: Sequence[str]) -> BenchStep:
+    def _submit(
+        self,
+        job: BenchJob,
+        place: BenchPlace,
+        flags: Sequence[str],
+        *,
+        name: str = "job",
+        intervals: Sequence[Mapping[str, object]] = (),
+    ) -> BenchStep:
         variant = VARIANTS[self.variant]
-        order = {
+        order: dict[str, object] = {
             "topic": job.topic,
             "ends": job.ends,
             "bootstrap": self._space.endpoints.bootstrap,
             "output": str(place.output),
             "case": job.case,
             "form": variant.form,
-            "kafka": dict(variant.kafka),
+            "kafka": dict(variant.kafka if self.small_kafka is None else self.small_kafka),
             "parquet": dict(variant.parquet),
         }
-        path = place.folder / "order.json"
+        if intervals:
+            order["intervals"] = intervals
+        path = place.folder / f"order-{name}.json"
         path.write_text(json.dumps(order))
         jars = sorted(map(str, self._jars.glob("*.jar")))
         words: list[str | Path] = [Path(sys.executable).with_name("spark-submit")]
@@ -216,8 +239,8 @@ class PlainSpark:
             if variant.archived
             else ["--jars", ",".join(jars)]
         )
-        for name, value in variant.conf.items():
-            words += ["--conf", f"{name}={value}"]
+        for option, value in {**variant.conf, **self.small_conf}.items():
+            words += ["--conf", f"{option}={value}"]
         env = base_environment() | {
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -226,7 +249,7 @@ class PlainSpark:
         }
         if variant.archived:
             env["SPARK_HOME"] = str(compiled_spark_home())
-        return BenchStep(name="job", argv=[*words, JOB, path], env=env, cwd=place.folder)
+        return BenchStep(name=name, argv=[*words, JOB, path], env=env, cwd=place.folder)
 
 
 def connector_jars() -> Path:

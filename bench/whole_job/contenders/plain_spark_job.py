@@ -1,7 +1,8 @@
 """The job of the contender plain Spark, by its own Kafka source, from_json and Parquet: spark-submit ... ORDER.
 
 ORDER is a JSON file: topic, ends, bootstrap, output, case, kafka (options of the source), parquet (options of the writer)
-and form: how the broken records are split off, and how three tables are written.
+and form: how the broken records are split off, and how three tables are written. With `intervals`, a list of starts, ends
+and output, it does the job once for each of them, in one session, and otherwise once, from offset 0.
 
     naive     each table by a query of its own
     persist   the parsed records are kept by persist(), then as naive
@@ -43,6 +44,13 @@ def main(path: Path) -> None:
     order = json.loads(path.read_text())
     session = SparkSession.builder.appName("clicks").getOrCreate()
     session.sparkContext.setLogLevel("WARN")
+    for interval in order.get("intervals", [{}]):
+        replay(session, {**order, **interval})
+    session.stop()
+
+
+def replay(session: SparkSession, order: dict[str, Any]) -> None:
+    """Read the ordered offsets and write the tables of the case."""
     parsed = records(session, order)
     if order["case"] == "one":
         good = parsed.where(is_valid()).select(*EVENT, *PLACE)
@@ -55,13 +63,14 @@ def main(path: Path) -> None:
         write(good, order, "events")
         write(kept.where(~is_valid()).select(*PLACE, "value"), order, "dead_letters")
         write(totals(good), order, "totals")
-    session.stop()
 
 
 def records(session: SparkSession, order: dict[str, Any]) -> DataFrame:
     """Return the records of exactly the ordered offsets, with the parsed value as `j`."""
     topic, ends = order["topic"], order["ends"]
-    starts = {topic: {str(p): 0 for p in range(len(ends))}}
+    starts = {
+        topic: {str(p): start for p, start in enumerate(order.get("starts", [0] * len(ends)))}
+    }
     stops = {topic: {str(p): end for p, end in enumerate(ends)}}
     reader = (
         session.read.format("kafka")

@@ -107,15 +107,15 @@ class Tallystick:
         order = ReplayOrder(
             case=job.case,
             topic=job.topic,
-            warehouse=f"s3://{self._space.endpoints.bucket}/{place.prefix}",
+            warehouse=self.warehouse(place),
             from_ms=job.from_ms,
             to_ms=job.to_ms,
         )
         order.write(place.folder)
-        task = partial(_task, env=self._environment(place), folder=place.folder)
+        task = partial(_task, env=self.environment(place), folder=place.folder)
         yield task("plan")
         plans = json.loads((place.folder / "plans.json").read_text())
-        yield self._stage(plans, place)
+        yield self.stage(plans, place, job=place.folder / "job.py")
         yield task("commit")
 
     def results(self, job: BenchJob, place: BenchPlace) -> Sequence[ResultTable]:
@@ -137,6 +137,10 @@ class Tallystick:
             found.append(ResultTable(name=name, files=paths, columns=COLUMNS[name]))
         return found
 
+    def warehouse(self, place: BenchPlace) -> str:
+        """Return the lake URI of a place."""
+        return f"s3://{self._space.endpoints.bucket}/{place.prefix}"
+
     @property
     def _space(self) -> BenchWorkspace:
         assert self._workspace is not None, "prepare() comes first"
@@ -145,8 +149,8 @@ class Tallystick:
     def _master(self) -> str:
         return f"local[{self._space.cores}]"
 
-    def _environment(self, place: BenchPlace) -> dict[str, str]:
-        """Return the environment of all three steps, which the operator passes on to spark-submit."""
+    def environment(self, place: BenchPlace) -> dict[str, str]:
+        """Return the environment of all steps, which the operator passes on to spark-submit."""
         worker = base_environment() | self._space.endpoints.aws_environment()
         if self.variant == "best":
             worker |= {
@@ -161,17 +165,21 @@ class Tallystick:
             master=self._master(),
         )
 
-    def _stage(self, plans: Sequence[str], place: BenchPlace) -> BenchStep:
-        env = self._environment(place)
-        words: list[str | Path] = [*self._program(env), place.folder / "job.py"]
+    def stage(
+        self, plans: Sequence[str], place: BenchPlace, *, job: Path, name: str = "stage"
+    ) -> BenchStep:
+        """Return the driver that stages the plans. Its result is the file `result.json` of the place."""
+        env = self.environment(place)
+        words: list[str | Path] = [*self.program(env), job]
         for plan in plans:
             words += ["--plan", plan]
         words += ["--attempt", "bench"]
         if self.variant == "without-spark":
             words.append("--without-spark")
-        return BenchStep(name="stage", argv=words, env=env, cwd=place.folder)
+        return BenchStep(name=name, argv=words, env=env, cwd=place.folder)
 
-    def _program(self, env: Mapping[str, str]) -> list[str | Path]:
+    def program(self, env: Mapping[str, str]) -> list[str | Path]:
+        """Return the command of a driver, up to the job file."""
         python = env["PYSPARK_DRIVER_PYTHON"]
         if self.variant == "without-spark":
             return [python]

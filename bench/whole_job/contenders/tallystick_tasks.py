@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bench.whole_job.contender import Case
 from tallystick import Column, Json, Pipeline, Table, Topic
@@ -24,6 +26,9 @@ from tallystick.lake import Lake
 from tallystick.operations.run_request import RunDates, parse_params
 from tallystick.runtime import system_runtime
 from tallystick.store.open import open_store
+
+if TYPE_CHECKING:
+    from tallystick.kafka.planning import LogPlanner
 
 CLICK = [
     Column("event_id", "string"),
@@ -126,26 +131,47 @@ def main(task: str, folder: Path) -> None:
     if task == "plan":
         _plan(lake, order, folder)
     else:
-        _commit(lake, folder)
+        commit_staged(lake, [folder])
 
 
 def _plan(lake: Lake, order: ReplayOrder, folder: Path) -> None:
     from tallystick.kafka.planning import LogPlanner
+
+    request = Request(dag="clicks", run="bench", clear=0)
+    source = (folder / "job.py").read_bytes()
+    with LogPlanner(resolve(KafkaSettings, "default", environ=os.environ)) as log:
+        plan_interval(lake, log, order, request, source, folder)
+
+
+def plan_interval(
+    lake: Lake,
+    log: LogPlanner,
+    order: ReplayOrder,
+    request: Request,
+    job_source: bytes,
+    folder: Path,
+) -> None:
+    """Plan the span of the order as the data interval of a run, and write its plans to `plans.json` in the folder.
+
+    Safe to repeat: the plan of the same request is found in the ledger.
+    """
     from tallystick.operations.plan import PlanRequest, plan
 
     start, end = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (order.from_ms, order.to_ms))
-    request = PlanRequest(
-        pipeline=order.pipeline(),
-        job_source=(folder / "job.py").read_bytes(),
-        request=Request(dag="clicks", run="bench", clear=0),
-        params=parse_params({}),
-        dates=RunDates(
-            data_interval=Interval(start=start, end=end), run_after=end + timedelta(hours=1)
+    planned = plan(
+        lake,
+        log,
+        PlanRequest(
+            pipeline=order.pipeline(),
+            job_source=job_source,
+            request=request,
+            params=parse_params({}),
+            dates=RunDates(
+                data_interval=Interval(start=start, end=end), run_after=end + timedelta(hours=1)
+            ),
+            first=start,
         ),
-        first=start,
     )
-    with LogPlanner(resolve(KafkaSettings, "default", environ=os.environ)) as log:
-        planned = plan(lake, log, request)
     refs = []
     for interval in planned.intervals:
         stored = lake.plan(interval.plan)
@@ -154,13 +180,15 @@ def _plan(lake: Lake, order: ReplayOrder, folder: Path) -> None:
     (folder / "plans.json").write_text(json.dumps(refs))
 
 
-def _commit(lake: Lake, folder: Path) -> None:
+def commit_staged(lake: Lake, folders: Sequence[Path]) -> None:
+    """Commit what `result.json` of each folder names, in order. Safe to repeat: a commit is found in the ledger."""
     from tallystick.operations.commit import commit
     from tallystick.tables.staging import IcebergTables
 
     tables = IcebergTables(lake.store, lake.runtime)
-    for staged in json.loads((folder / "result.json").read_text()):
-        commit(lake, tables, plan_key=staged["plan"], report_key=staged["report"])
+    for folder in folders:
+        for staged in json.loads((folder / "result.json").read_text()):
+            commit(lake, tables, plan_key=staged["plan"], report_key=staged["report"])
 
 
 if __name__ == "__main__":

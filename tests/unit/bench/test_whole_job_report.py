@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.whole_job.__main__ import finished_runs
 from bench.whole_job.bundle import main, read_bundle, sealed, write_bundle
 from bench.whole_job.contenders.by_name import QUICK, SLOW, contenders_of
 from bench.whole_job.report import lines_of, marginal, markdown_report, text_report
-from bench.whole_job.rounds import turns_of
+from bench.whole_job.rounds import finished_runs, turns_of
 
 REPO = Path(__file__).parents[3]
 
