@@ -15,9 +15,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.whole_job.bundle import read_bundle
-from bench.whole_job.report import ContenderLine, lines_of, marginal, title
+from bench.whole_job.report import ContenderLine, lines_of, marginal
 
 OURS, OTHERS = ("#0b6e4f", "#8fc9b1"), ("#4a5568", "#b8c0cc")
+SHORT = {"one": "one table", "three": "three tables"}
 Json = Mapping[str, Any]
 # Text stays text, and ids do not depend on chance.
 mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tallystick", "font.size": 9})
@@ -44,7 +45,7 @@ def cost(bundle: Json) -> Figure:
     for (left, right), case in zip(grid, cases, strict=True):
         full, small = lines_of(bundle, case, "full"), lines_of(bundle, case, "small")
         start = {one.contender: one for one in small}
-        left.set_title(f"{title(case)}: CPU seconds", loc="left")
+        left.set_title(f"{SHORT[case]}: CPU seconds", loc="left")
         right.set_title("wall time in seconds", loc="left")
         for axes, what in ((left, "cpu_s"), (right, "wall_s")):
             _bars(axes, full, start, what)
@@ -87,7 +88,7 @@ def per_million(bundle: Json) -> Figure:
             axes.barh(place, cpu_s, color=dark)
             axes.text(cpu_s, place, f"  {cpu_s:.2f}", va="center", fontsize=8)
         axes.set_yticks(range(len(found)), [name for name, _ in found])
-        axes.set_title(title(case), loc="left")
+        axes.set_title(SHORT[case], loc="left")
         _plain(axes)
     figure.supxlabel("CPU seconds per further million records", fontsize=8)
     return figure

@@ -144,7 +144,7 @@ def text_report(bundle: Json) -> str:
     parts = [head(bundle)]
     for case, size in _shown(bundle):
         records = bundle["settings"]["records"][size]
-        parts.append(f"{title(case)}, {records:,} records")
+        parts.append(f"{_title(case)}, {records:,} records")
         parts.append(aligned(_rows(bundle, case, size)))
     parts.append(failures(bundle))
     parts.append(_notes(bundle))
@@ -159,7 +159,7 @@ def markdown_report(bundle: Json) -> str:
         header, *rows = _rows(bundle, case, size, is_wide=True)
         lines = [header, ["---"] * len(header), *rows]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        parts.append(f"{title(case)}, {records:,} records:\n\n{table}")
+        parts.append(f"{_title(case)}, {records:,} records:\n\n{table}")
     return "\n\n".join(part for part in [*parts, failures(bundle), _notes(bundle)] if part)
 
 
@@ -168,7 +168,7 @@ def _shown(bundle: Json) -> list[tuple[str, str]]:
     return [(c, s) for c in ("one", "three") for s in ("full", "small") if (c, s) in there]
 
 
-def title(case: str) -> str:
+def _title(case: str) -> str:
     return "one table" if case == "one" else "three tables (events, dead letters, totals)"
 
 
