@@ -53,8 +53,8 @@ SETTINGS = {
         "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC, a Spark home without zipped modules",
     },
     "without-spark": {
-        "driver": "a plain Python process on one core, as `replay_dag(without_spark_offsets_max=)` starts it for a small "
-        "run; no Spark and no JVM",
+        "driver": "a plain Python process, which reads on one core and uploads meanwhile, as "
+        "`replay_dag(without_spark_offsets_max=)` starts it for a small run; no Spark and no JVM",
     },
 }
 
