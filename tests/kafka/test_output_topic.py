@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from kafka.errors import ProducerFencedError
 from kafka.structs import OffsetAndMetadata
 
 import kafka
@@ -30,6 +32,7 @@ from tallystick.errors import (
 )
 from tallystick.kafka import transactions
 from tallystick.kafka.connection import net_client
+from tallystick.kafka.transactions import TransactionalProducer
 from tallystick.outputs.kafka import topic as kafka_topic
 from tallystick.outputs.kafka.topic import PLACE_FORMAT, KafkaTopic, Place, group_of
 from tallystick_devstack.kafka import KafkaBroker
@@ -209,6 +212,32 @@ def test_the_later_of_two_publishers_sends_and_the_other_fails_as_busy(broker: T
         first.publish(publication(ROWS, plan=2, first=2), resumed=False)
     first.publish(publication(OLD), resumed=True)  # it finds that nothing is left to send
     assert rows(messages_in(broker, topic)) == OLD
+
+
+@pytest.mark.parametrize("seen", ["between two sends", "before the offset is sent"])
+def test_a_fenced_producer_raises_that_it_is_fenced_at_each_call(
+    broker: TestBroker, seen: str
+) -> None:
+    """The library's thread learns it at any time. Then each of the library's calls fails with an error of its own."""
+    topic = topic_of(broker)
+    options = KafkaSettings(bootstrap_servers=(broker.bootstrap,)).client_options()
+    with (
+        closing(TransactionalProducer(options, transactional_id=f"fenced {topic}")) as fenced,
+        closing(TransactionalProducer(options, transactional_id=f"fenced {topic}")) as later,
+    ):
+        fenced.take()
+        later.take()
+        manager = fenced._producer._transaction_manager
+
+        def messages() -> Iterator[tuple[None, bytes, list[Any]]]:
+            yield None, b"1", []
+            wait_until(manager.has_error, what="the fenced producer's error", deadline_s=60)
+            if seen == "between two sends":
+                yield None, b"2", []
+
+        with pytest.raises(ProducerFencedError):
+            fenced.send_all(topic, messages(), group=topic, offset=2, metadata="")
+    assert messages_in(broker, topic) == []
 
 
 def test_a_position_in_an_open_transaction_is_waited_for(

@@ -2,7 +2,7 @@
 
 kafka-python is pinned to 3.0.x. Only this module uses these private parts of it:
 
-    KafkaProducer._transaction_manager.send_offsets_to_transaction / .begin_commit, ._sender.wakeup
+    KafkaProducer._transaction_manager.send_offsets_to_transaction / .begin_commit / .last_error, ._sender.wakeup
     TransactionalRequestResult.wait(timeout_ms)
 
 librdkafka was tried first: its `send_offsets_to_transaction` ignores its timeout if the group's coordinator has restarted
@@ -12,10 +12,11 @@ librdkafka was tried first: its `send_offsets_to_transaction` ignores its timeou
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from kafka.errors import KafkaTimeoutError
+from kafka.errors import KafkaError, KafkaTimeoutError
 from kafka.structs import OffsetAndMetadata
 
 from kafka import KafkaProducer, TopicPartition
@@ -68,22 +69,23 @@ class TransactionalProducer:
         """
         producer = self._producer
         manager, wake = producer._transaction_manager, producer._sender.wakeup
-        producer.begin_transaction()
-        sent = [
-            producer.send(topic, value=value, key=key, headers=headers)
-            for key, value, headers in messages
-        ]
-        place = {TopicPartition(topic, 0): OffsetAndMetadata(offset, metadata, -1)}
-        placed = manager.send_offsets_to_transaction(place, group)
-        wake()
-        _wait(placed, "the offset")
-        # The error of the first refused message has the reason; the commit's error would have none.
-        deadline = time.monotonic() + ANSWER_MS / 1000
-        for one in sent:
-            one.get(timeout=max(0.001, deadline - time.monotonic()))
-        committed = manager.begin_commit()
-        wake()
-        _wait(committed, "the commit")
+        with _with_cause(manager):
+            producer.begin_transaction()
+            sent = [
+                producer.send(topic, value=value, key=key, headers=headers)
+                for key, value, headers in messages
+            ]
+            place = {TopicPartition(topic, 0): OffsetAndMetadata(offset, metadata, -1)}
+            placed = manager.send_offsets_to_transaction(place, group)
+            wake()
+            _wait(placed, "the offset")
+            # The error of the first refused message has the reason; the commit's error would have none.
+            deadline = time.monotonic() + ANSWER_MS / 1000
+            for one in sent:
+                one.get(timeout=max(0.001, deadline - time.monotonic()))
+            committed = manager.begin_commit()
+            wake()
+            _wait(committed, "the commit")
 
     def close(self) -> None:
         """Close the producer; the next `take` aborts an open transaction. Safe to repeat: it stays closed."""
@@ -93,3 +95,17 @@ class TransactionalProducer:
 def _wait(result: Any, what: str) -> None:
     if not result.wait(timeout_ms=ANSWER_MS):
         raise KafkaTimeoutError(f"{what} was not answered within {ANSWER_MS / 1000:g} s")
+
+
+@contextmanager
+def _with_cause(manager: Any) -> Iterator[None]:
+    """Raise the error that ended the transaction, where the library raises a plain KafkaError that only quotes it.
+
+    The library's thread can learn that the producer is fenced between two calls; which call fails is chance.
+    """
+    try:
+        yield
+    except KafkaError as error:
+        if type(error) is KafkaError and manager.last_error is not None:
+            raise manager.last_error from error
+        raise
