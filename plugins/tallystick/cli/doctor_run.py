@@ -115,7 +115,7 @@ def _version_examinations(environ: Mapping[str, str], *, of_spark: bool) -> list
         yield from versions.packages_check(_requirements(), versions.installed)
         yield from versions.airflow_checks(versions.installed)
         yield versions.pyspark_check(pyspark, versions.installed("pyspark-client"))
-        folders = versions.cache_folders(environ)
+        folders = versions.decoder_folders(environ)
         yield versions.cache_check(folders, environ, versions.installed("numba"))
 
     def java() -> Iterator[DoctorCheck]:

@@ -1,11 +1,9 @@
 """Compiled loops over record bytes, with explicit bounds checks and no Python object per record.
 
-Importing this module loads the compiled functions from numba's cache (next to this file, or in NUMBA_CACHE_DIR). If they
-are not there, it compiles them, which takes seconds, once per machine. The functions take only numbers and arrays, and
-return the number of a problem (`PROBLEMS`).
+Their first call links the code that the machine has cached, or compiles it (`tallystick.runtime.compiled`). The functions
+take only numbers and arrays, and return the number of a problem (`PROBLEMS`).
 """
 
-# mypy does not see the types of numba's decorators and of the functions that it compiles.
 # mypy: allow-untyped-calls, allow-untyped-defs
 
 from __future__ import annotations
@@ -13,9 +11,18 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import types
 
-from tallystick.runtime.compiled import kernel
+from tallystick.runtime.compiled import (
+    FLAG,
+    I32_OUT,
+    I64,
+    I64_OUT,
+    NUMBER,
+    U8,
+    U8_OUT,
+    LoopGroup,
+    part,
+)
 from tallystick.runtime.intrinsics import copy_bytes
 
 OK: Final = 0
@@ -31,15 +38,11 @@ PROBLEMS: Final = {
     7: "bytes follow its last record",
 }
 
-_BYTES_IN = types.Array(types.uint8, 1, "C", readonly=True)
-_BYTES_OUT = types.Array(types.uint8, 1, "C")
-_INT32 = types.Array(types.int32, 1, "C")
-_INT64 = types.Array(types.int64, 1, "C")
-# The decorated functions have the types of their signatures, which mypy does not see.
-_compiled: Any = kernel
+# The functions have the types of their decorators, which mypy does not see.
+loops: Any = LoopGroup(__name__)
 
 
-@_compiled(types.UniTuple(types.int64, 2)(_BYTES_IN, types.int64, types.int64))
+@part
 def read_varint(body, at, end):
     """Return a zigzag varint in [at, end) as (value, position after it); the position is -1 if it does not end there."""
     value = np.uint64(0)
@@ -54,23 +57,22 @@ def read_varint(body, at, end):
     return np.int64(0), np.int64(-1)
 
 
-@_compiled(
-    types.UniTuple(types.int64, 4)(
-        _BYTES_IN,  # body: the records of one batch
-        _INT64,  # header: count, base offset, offsets spanned, base timestamp, append timestamp, use it?, start, end
-        types.int64,  # row to write first
-        _INT64,  # offsets
-        _INT64,  # timestamps
-        _INT32,  # key ends, one longer than there are rows
-        _BYTES_OUT,  # key bytes
-        _BYTES_OUT,  # key validity
-        _INT32,  # value ends
-        _BYTES_OUT,  # value bytes
-        _BYTES_OUT,  # value validity
-        _INT64,  # header starts: the position of each row's headers in the body
-        _INT64,  # header stops: the end of the row's record, which is the end of its headers
-        types.boolean,  # True to decode headers
-    )
+@loops.loop(
+    U8,  # body: the records of one batch
+    I64,  # header: count, base offset, offsets spanned, base timestamp, append timestamp, use it?, start, end
+    NUMBER,  # row to write first
+    I64_OUT,  # offsets
+    I64_OUT,  # timestamps
+    I32_OUT,  # key ends, one longer than there are rows
+    U8_OUT,  # key bytes
+    U8_OUT,  # key validity
+    I32_OUT,  # value ends
+    U8_OUT,  # value bytes
+    U8_OUT,  # value validity
+    I64_OUT,  # header starts: the position of each row's headers in the body
+    I64_OUT,  # header stops: the end of the row's record, which is the end of its headers
+    FLAG,  # True to decode headers
+    results=4,
 )
 def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's fields, in wire order
     body,
@@ -172,21 +174,20 @@ def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's
     return 0, row, found, at
 
 
-@_compiled(
-    types.UniTuple(types.int64, 2)(
-        _BYTES_IN,  # body
-        _INT64,  # header starts, of the rows from `row` to `row_end`
-        _INT64,  # header stops, of the same rows
-        types.int64,
-        types.int64,
-        _INT32,  # list ends, by row
-        types.int64,  # header to write first
-        _INT32,  # key ends, by header
-        _BYTES_OUT,
-        _INT32,  # value ends, by header
-        _BYTES_OUT,
-        _BYTES_OUT,  # value validity, by header
-    )
+@loops.loop(
+    U8,  # body
+    I64,  # header starts, of the rows from `row` to `row_end`
+    I64,  # header stops, of the same rows
+    NUMBER,
+    NUMBER,
+    I32_OUT,  # list ends, by row
+    NUMBER,  # header to write first
+    I32_OUT,  # key ends, by header
+    U8_OUT,
+    I32_OUT,  # value ends, by header
+    U8_OUT,
+    U8_OUT,  # value validity, by header
+    results=2,
 )
 def decode_headers(
     body,

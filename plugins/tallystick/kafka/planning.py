@@ -1,6 +1,6 @@
 """The facts from Kafka that a plan needs: identities, the extent of each log, and boundaries.
 
-This module does not import numba: planning runs in Airflow's processes and reads only a few batches. If a record from
+This module does not import numpy: planning runs in Airflow's processes and reads only a few batches. If a record from
 the future lies before an interval, it reads the headers of all batches of the interval (`search`).
 """
 

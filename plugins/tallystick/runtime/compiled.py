@@ -1,36 +1,282 @@
-"""Compiled loops: compile a function with numba once per machine, or once per process if no cache can be written.
+"""Compiled loops: functions over arrays that run as machine code, which is compiled once per machine.
 
-Importing this module imports numba. Only the code that reads a log imports it.
+A process that finds the machine code of a loop in a cache links it, which takes some hundredths of a second. Otherwise
+it compiles the loop with numba, which takes seconds, and leaves the code there. Only compiling loads numba; loading
+numba and the functions that numba itself has cached takes more than a second of CPU time per process.
+
+The code is cached under a digest of everything that decides it: the functions, the constants that they use, the
+compiler and the processor. The cache is NUMBA_CACHE_DIR, or `__pycache__` next to the function's file, or the user's
+cache folder. If none of them is writable, every process compiles.
 """
-
-# mypy does not see the types of numba's decorators.
-# mypy: allow-untyped-calls
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+import ctypes
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from types import CodeType, FunctionType
+from typing import Any, Protocol, TypeVar, cast
 
-import numba
+import numpy as np
+
+from tallystick.runtime.intrinsics import OPERATIONS
+from tallystick.runtime.loop_cache import cache_folders, read_code, write_code
 
 F = TypeVar("F", bound=Callable[..., Any])
+_CODE_FORMAT = "tallystick.loops/1"
 
 
-def kernel(signature: Any = None) -> Callable[[F], F]:
-    """Return a decorator that compiles a function for `signature` at once, or on its first call if there is none.
+# ---------------------------------------------------------------- the types of arguments
 
-    The compiled function runs without the interpreter's lock. numba caches it next to the function's file, in
-    NUMBA_CACHE_DIR or in the user's cache folder. If none of them is writable, every process compiles it again. Raises
-    numba's error if numba cannot compile the function.
+
+class Kind(Protocol):
+    """The type of an argument, which is passed as some whole numbers of 64 bits."""
+
+    def put(self, slots: list[int], value: Any) -> None:
+        """Append the numbers of a value. Raises TypeError if it has another type."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A whole number of 64 bits, or a boolean if `is_flag`."""
+
+    is_flag: bool = False
+
+    def put(self, slots: list[int], value: Any) -> None:
+        slots.append(int(value))
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayOf:
+    """A contiguous array of numpy: its address, and its length in each dimension. `writable`: the loop writes into it."""
+
+    dtype: str
+    dimensions: int = 1
+    writable: bool = True
+
+    def put(self, slots: list[int], value: Any) -> None:
+        if (
+            type(value) is not np.ndarray
+            or value.dtype != self.dtype
+            or value.ndim != self.dimensions
+            or not value.flags.c_contiguous
+            or (self.writable and not value.flags.writeable)
+        ):
+            raise TypeError(f"expected {self}, found {_described(value)}")
+        slots.append(value.__array_interface__["data"][0])
+        slots.extend(value.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class TupleOf:
+    """A named tuple of arrays, all of its fields in their order."""
+
+    cls: Any
+    fields: tuple[Kind, ...]
+
+    def put(self, slots: list[int], value: Any) -> None:
+        if type(value) is not self.cls:
+            raise TypeError(f"expected {self.cls.__name__}, found {_described(value)}")
+        for kind, one in zip(self.fields, value, strict=True):
+            kind.put(slots, one)
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        return type(value).__name__
+    traits = ["contiguous"] * value.flags.c_contiguous + ["writable"] * value.flags.writeable
+    return " ".join([*traits, f"array of {value.dtype.str} in {value.ndim} dimensions"])
+
+
+NUMBER = Number()
+FLAG = Number(is_flag=True)
+# Arrays of one dimension, which the loop reads, and those that it writes into.
+U8, U8_OUT = ArrayOf("|u1", writable=False), ArrayOf("|u1")
+I32, I32_OUT = ArrayOf("<i4", writable=False), ArrayOf("<i4")
+I64, I64_OUT = ArrayOf("<i8", writable=False), ArrayOf("<i8")
+FLAGS, FLAGS_OUT = ArrayOf("|b1", writable=False), ArrayOf("|b1")
+
+
+# ---------------------------------------------------------------- the functions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A function that only compiled loops call."""
+
+    function: FunctionType
+
+
+def part(function: F) -> F:
+    """Declare a function that only compiled loops call; its types are those of the calls."""
+    return cast("F", Part(cast("FunctionType", function)))
+
+
+@dataclass(slots=True, eq=False)
+class Loop:
+    """A function that Python calls and that runs as machine code, without the interpreter's lock.
+
+    `results`: the whole numbers that it returns: none, one, or a tuple of several. Arguments must have the declared
+    types: raises TypeError. Raises numba's error if numba cannot compile the function.
     """
 
-    def decorate(function: F) -> F:
-        try:
-            return cast("F", numba.njit(signature, cache=True, nogil=True)(function))
-        except RuntimeError as error:
-            # Raised if the install is read-only and there is no NUMBA_CACHE_DIR and no home; numba has no class for it.
-            if "no locator available" not in str(error):
-                raise
-            return cast("F", numba.njit(signature, nogil=True)(function))
+    function: FunctionType
+    kinds: tuple[Kind, ...]
+    results: int
+    group: LoopGroup
+    _address: Callable[[Any], None] | None = None
 
-    return decorate
+    @property
+    def name(self) -> str:
+        """Its name, which no other loop of its group has."""
+        return self.function.__name__
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run the loop."""
+        slots: list[int] = []
+        try:
+            for kind, value in zip(self.kinds, arguments, strict=True):
+                kind.put(slots, value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{self.name}: {error}") from error
+        block = (ctypes.c_int64 * max(len(slots), self.results))(*slots)
+        if self._address is None:
+            self._address = self.group.linked()[self.name]
+        self._address(block)
+        if self.results > 1:
+            return tuple(block[: self.results])
+        return block[0] if self.results else None
+
+
+@dataclass(slots=True, eq=False)
+class LoopGroup:
+    """The loops of one module, which are compiled and linked together."""
+
+    module: str
+    loops: list[Loop] = field(default_factory=list)
+    _linked: Mapping[str, Callable[[Any], None]] | None = None
+    _lock: Lock = field(default_factory=Lock)
+
+    def loop(self, *kinds: Kind, results: int = 0) -> Callable[[F], F]:
+        """Return a decorator for a function of the module with arguments of these types."""
+
+        def decorate(function: F) -> F:
+            made = Loop(cast("FunctionType", function), kinds, results, self)
+            self.loops.append(made)
+            return cast("F", made)
+
+        return decorate
+
+    def linked(self) -> Mapping[str, Callable[[Any], None]]:
+        """Return the machine code of the loops by name, linked at the first call.
+
+        Safe to repeat, in several threads and processes: each may compile, and all compile the same.
+        """
+        with self._lock:
+            if self._linked is None:
+                self._linked = _link(self, self._code())
+            return self._linked
+
+    def _code(self) -> bytes:
+        name = f"{self.module.rpartition('.')[2]}.{digest_of(self.loops)[:16]}.loops"
+        folders = cache_folders(Path(cast("str", sys.modules[self.module].__file__)), os.environ)
+        for folder in folders:
+            if (code := read_code(folder / name)) is not None:
+                return code
+        from tallystick.runtime.compiling import compiled
+
+        code = compiled(self.loops)
+        for folder in folders:
+            # A cache that cannot be written is no error: the next process compiles, too.
+            with suppress(OSError):
+                write_code(folder / name, code)
+                break
+        return code
+
+
+# ---------------------------------------------------------------- the digest
+
+
+def digest_of(loops: Sequence[Loop]) -> str:
+    """Return a digest of all that decides the code of the loops: functions, constants, compiler and processor."""
+    import llvmlite.binding as llvm
+
+    digest = hashlib.sha256()
+    machine = (llvm.get_default_triple(), llvm.get_host_cpu_name(), _features())
+    compiler = (llvm.llvm_version_info, sys.version_info[:2])
+    digest.update(repr((_CODE_FORMAT, OPERATIONS, machine, compiler)).encode())
+    for loop in loops:
+        digest.update(repr((loop.name, loop.kinds, loop.results)).encode())
+        for part_of_it in _described_function(loop.function, set()):
+            digest.update(part_of_it)
+    return digest.hexdigest()
+
+
+def _features() -> str:
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_host_cpu_features().flatten())
+
+
+def _described_function(function: FunctionType, known: set[FunctionType]) -> Iterator[bytes]:
+    """Yield what a function and all that it uses consist of. The code of a function is its bytecode."""
+    if function in known:
+        return
+    known.add(function)
+    yield from _described_code(function.__code__)
+    for name in sorted(_names(function.__code__)):
+        value = function.__globals__.get(name)
+        if isinstance(value, Part | Loop):
+            yield from _described_function(value.function, known)
+        elif isinstance(value, FunctionType):
+            yield from _described_function(value, known)
+        elif isinstance(value, np.ndarray):
+            yield repr((name, value.dtype.str, value.shape)).encode() + value.tobytes()
+        elif isinstance(value, int | float | tuple | np.generic):
+            yield repr((name, value)).encode()
+
+
+def _described_code(code: CodeType) -> Iterator[bytes]:
+    yield code.co_code
+    yield repr((code.co_argcount, code.co_names, code.co_varnames)).encode()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _described_code(constant)
+        else:
+            yield repr(constant).encode()
+
+
+def _names(code: CodeType) -> set[str]:
+    inner = (_names(one) for one in code.co_consts if isinstance(one, CodeType))
+    return set(code.co_names).union(*inner)
+
+
+# ---------------------------------------------------------------- linking
+
+_linkers: list[Any] = []
+_linking = Lock()
+_Call = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # releases the interpreter's lock during a call
+
+
+def _link(group: LoopGroup, code: bytes) -> Mapping[str, Callable[[Any], None]]:
+    import llvmlite.binding as llvm
+
+    with _linking:
+        if not _linkers:
+            llvm.initialize_native_target()
+            llvm.initialize_native_asmprinter()
+            _linkers.append(llvm.create_lljit_compiler())
+        library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+        for loop in group.loops:
+            library.export_symbol(loop.name)
+        linked = library.link(_linkers[0], f"{group.module}.{len(_linkers)}")
+    # Without it, the code would be freed with the last reference.
+    _linkers.append(linked)
+    return {loop.name: cast("Any", _Call(linked[loop.name])) for loop in group.loops}

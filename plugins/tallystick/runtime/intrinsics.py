@@ -1,6 +1,7 @@
 """Operations on bytes that compiled loops need and numba lacks. The caller checks all bounds.
 
-numba's cache of a compiled loop does not notice a change of this file: after one, delete the cached loops.
+Importing this module does not load numba. After a change of what an operation does, change OPERATIONS too: the cache of
+compiled loops does not see what an operation generates.
 """
 
 # mypy does not see the types of numba's decorators.
@@ -8,12 +9,26 @@ numba's cache of a compiled loop does not notice a change of this file: after on
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+OPERATIONS = 1
+"""The version of all operations, a part of the digest of compiled loops."""
+
+
+class Operation:
+    """An operation inside of compiled loops; Python cannot call it."""
+
+    def __init__(self, define: Callable[..., Any]) -> None:
+        self._define = define
+
+    @cache  # noqa: B019 - one per operation, for ever
+    def of_numba(self) -> Any:
+        """Return numba's operation. Loads numba."""
+        from numba.extending import intrinsic
+
+        return intrinsic(prefer_literal=True)(self._define)
 
 
 def _copy_bytes(typing_context, into, into_at, source, source_at, count):
@@ -21,6 +36,9 @@ def _copy_bytes(typing_context, into, into_at, source, source_at, count):
 
     The caller has checked the bounds of both arrays; `count` is not negative.
     """
+
+    from numba import types
+    from numba.core import cgutils
 
     def generate(context, builder, signature, arguments):
         to, to_at, origin, origin_at, size = arguments
@@ -40,6 +58,9 @@ def _address_of(typing_context, content):
     A loop that gets an address instead of an array counts no references at each call, and checks no index for its sign.
     """
 
+    from llvmlite import ir
+    from numba import types
+
     def generate(context, builder, signature, arguments):
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         return builder.ptrtoint(array.data, ir.IntType(64))
@@ -49,6 +70,9 @@ def _address_of(typing_context, content):
 
 def _byte_at(typing_context, address, at):
     """Return the byte at `address` + `at`. The caller has checked that it is inside of the array."""
+
+    from llvmlite import ir
+    from numba import types
 
     def generate(context, builder, signature, arguments):
         del context, signature
@@ -65,6 +89,9 @@ def _word_at(typing_context, address, at):
     The caller has checked that they are inside of the array.
     """
 
+    from llvmlite import ir
+    from numba import types
+
     def generate(context, builder, signature, arguments):
         del context, signature
         word = ir.IntType(64)
@@ -77,6 +104,9 @@ def _word_at(typing_context, address, at):
 def _lowest_bit(typing_context, word):
     """Return the number of the lowest bit of a number that is set. The number is not 0."""
 
+    from llvmlite import ir
+    from numba import types
+
     def generate(context, builder, signature, arguments):
         del context, signature
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 1))
@@ -84,8 +114,38 @@ def _lowest_bit(typing_context, word):
     return types.int64(types.uint64), generate
 
 
-copy_bytes: Any = intrinsic(_copy_bytes)
-address_of: Any = intrinsic(_address_of)
-byte_at: Any = intrinsic(_byte_at)
-word_at: Any = intrinsic(_word_at)
-lowest_bit: Any = intrinsic(_lowest_bit)
+def _zeros(typing_context, count):
+    """Return an array of `count` numbers of 64 bits, a constant, on the stack: it is gone when the function returns."""
+    from llvmlite import ir
+    from numba import types
+    from numba.core import cgutils
+    from numba.np.arrayobj import populate_array
+
+    kind = types.Array(types.int64, 1, "C")
+    length = count.literal_value
+
+    def generate(context, builder, signature, arguments):
+        del signature, arguments
+        word = ir.IntType(64)
+        place = cgutils.alloca_once(builder, ir.ArrayType(word, length))
+        cgutils.memset(builder, place, ir.Constant(word, 8 * length), 0)
+        array = context.make_array(kind)(context, builder)
+        populate_array(
+            array,
+            data=builder.bitcast(place, word.as_pointer()),
+            shape=[ir.Constant(word, length)],
+            strides=[ir.Constant(word, 8)],
+            itemsize=ir.Constant(word, 8),
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    return kind(count), generate
+
+
+copy_bytes: Any = Operation(_copy_bytes)
+address_of: Any = Operation(_address_of)
+byte_at: Any = Operation(_byte_at)
+word_at: Any = Operation(_word_at)
+lowest_bit: Any = Operation(_lowest_bit)
+zeros: Any = Operation(_zeros)

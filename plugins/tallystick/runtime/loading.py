@@ -1,6 +1,6 @@
 """Python's garbage collector while a process loads its modules.
 
-A staging process creates half a million objects by loading numba, the compiled loops, PyArrow and the clients of Kafka
+A staging process creates half a million objects by loading PyArrow, pandas and the clients of Kafka
 and S3. They live until it ends, but every full collection visits all of them: a fifth of the CPU time of a small run.
 """
 

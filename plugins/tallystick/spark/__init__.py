@@ -46,7 +46,7 @@ __all__ = [
     "windowed",
 ]
 
-# pyspark, pyarrow and numba are imported on first use: a job file can be imported, tested and linted without them.
+# pyspark, pyarrow and numpy are imported on first use: a job file can be imported, tested and linted without them.
 __getattr__ = lazy(
     __name__,
     {"Context": "tallystick.spark.context"}

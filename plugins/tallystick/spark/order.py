@@ -64,7 +64,7 @@ class Order:
 
     def reading(self, split: InputSplit) -> Reading:
         """Return the reader of one input split."""
-        # This import loads numba, which takes half a second. The driver reads nothing and does not need it.
+        # This import loads numpy and kafka-python. The driver reads nothing and does not need them.
         from tallystick.engine.kafka_splits import KafkaReading
 
         plan = self.target.plan

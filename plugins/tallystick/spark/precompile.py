@@ -1,6 +1,6 @@
 """Compiles the decoders once per machine or image, so that no task waits for it: python -m tallystick.spark.precompile.
 
-Safe to repeat: numba caches the compiled functions, next to the sources or in NUMBA_CACHE_DIR.
+Safe to repeat: the code is cached, next to the sources or in NUMBA_CACHE_DIR (`tallystick.runtime.compiled`).
 """
 
 from __future__ import annotations

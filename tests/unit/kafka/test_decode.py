@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +16,7 @@ from support.kafka_batches import CODECS, Sent, batch, resealed
 from tallystick.errors import LogDamaged
 from tallystick.kafka import kernels
 from tallystick.kafka.batches import Scratch, walk
-from tallystick.kafka.decode import Columns, columns_schema, warm
+from tallystick.kafka.decode import Columns, columns_schema
 
 ALL = {"start": 0, "end": 2**62}
 
@@ -289,21 +286,3 @@ def test_compiled_loops_stay_inside_their_arrays(
     assert 0 <= found <= len(body)
     for array in (*ints.values(), *ends.values(), *content.values(), *valid.values()):
         assert (array[-guard:] == 77).all()
-
-
-def test_a_second_process_does_not_compile() -> None:
-    warm()
-    code = (
-        "from tallystick.kafka import kernels\n"
-        "for kernel in (kernels.read_varint, kernels.decode_records, kernels.decode_headers):\n"
-        "    assert sum(kernel.stats.cache_hits.values()) == 1, kernel.stats\n"
-        "    assert not kernel.stats.cache_misses, kernel.stats\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env=os.environ.copy(),
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tallystick.operations.doctor.check import Area, DoctorCheck
+from tallystick.runtime.loop_cache import cache_folders
 from tallystick.runtime.version import VERSION
 
 AREA = Area("versions")
@@ -246,32 +247,29 @@ def _numbers(version: str) -> tuple[int, ...]:
 # ---------------------------------------------------------------- the cache of compiled decoders
 
 
-def cache_folders(environ: Mapping[str, str]) -> list[Path]:
-    """Return the folders in which numba keeps compiled functions, in its order: it uses the first writable one."""
-    if chosen := environ.get("NUMBA_CACHE_DIR"):
-        return [Path(chosen)]
+def decoder_folders(environ: Mapping[str, str]) -> list[Path]:
+    """Return the folders in which compiled decoders are cached, in their order: the first writable one is used."""
     package = Path(__file__).resolve().parents[2]
-    home = environ.get("XDG_CACHE_HOME") or str(Path(environ.get("HOME") or "/") / ".cache")
-    return [package / "kafka" / "__pycache__", Path(home) / "numba"]
+    return cache_folders(package / "kafka" / "kernels.py", environ)
 
 
 def cache_check(folders: list[Path], environ: Mapping[str, str], numba: str | None) -> DoctorCheck:
-    """Check that numba can keep what it compiles: without it, each Python worker compiles for about a minute."""
+    """Check that compiled decoders can be cached: otherwise each Python worker compiles them for about ten seconds."""
     if numba is None:
         return AREA.info(
-            "numba cache",
+            "decoder cache",
             "numba is not installed in this Python",
             "install tallystick[spark] where Spark drivers run; elsewhere it is not needed.",
         )
     for folder in folders:
         if _writable(folder):
-            return AREA.ok("numba cache", str(folder))
+            return AREA.ok("decoder cache", str(folder))
     shown = " or ".join(map(str, folders))
     fix = "make it writable for this user, or set NUMBA_CACHE_DIR to another folder."
     if environ.get("NUMBA_CACHE_DIR"):
-        return AREA.warning("numba cache", f"NUMBA_CACHE_DIR {shown} is not writable", fix)
+        return AREA.warning("decoder cache", f"NUMBA_CACHE_DIR {shown} is not writable", fix)
     return AREA.warning(
-        "numba cache",
+        "decoder cache",
         f"expected a writable folder, found none of {shown}: each Spark worker compiles the decoders",
         "set NUMBA_CACHE_DIR to a writable folder.",
     )

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -365,35 +362,6 @@ def test_the_kernel_proves_plain_nested_values(monkeypatch: pytest.MonkeyPatch) 
         "more": {"x": [1]},
     }
     assert len(rows(decode(value, value))) == 2
-
-
-def test_set_up_compiles_all_that_a_task_runs() -> None:
-    """A task would otherwise compile the rest itself, for seconds, and in each process if its folder is read-only."""
-    code = (
-        "from tallystick.engine.decode.json import locate, read, scan\n"
-        "from tallystick.spark.precompile import compile_decoders\n"
-        "kernels = {n: f for m in (locate, read, scan) for n, f in vars(m).items() if hasattr(f, 'signatures')}\n"
-        "compile_decoders()\n"
-        "before = {n: len(f.signatures) for n, f in kernels.items()}\n"
-        "from unit.engine.decode.test_json_nested import DECODER\n"
-        "import pyarrow as pa\n"
-        'item = \'{"sku": "a", "cost": {"amount": 1.5}, "tags": ["p"], "at": [1]}\'\n'
-        'value = (\'{"id": 1, "device": {"os": "x"}, "items": [\' + item + \'], "counts": {"one": 1}, \'\n'
-        '    \'"by_number": {"7": [[1]]}, "number": "00112233-4455-6677-8899-aabbccddeeff", \'\n'
-        '    \'"clock": "05:15:00", "more": 1}\')\n'
-        "assert DECODER.decode_values(pa.array([value.encode()] * 3, pa.binary())).rows.num_rows == 3\n"
-        "after = {n: len(f.signatures) for n, f in kernels.items()}\n"
-        "assert after == before, {n: (before[n], after[n]) for n in after if after[n] != before[n]}\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr
 
 
 # ---------------------------------------------------------------- declarations

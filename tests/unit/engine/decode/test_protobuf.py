@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -674,30 +671,3 @@ def runtime_files(descriptors: bytes) -> list[bytes]:
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
     return [file.SerializeToString() for file in FileDescriptorSet.FromString(descriptors).file]
-
-
-def test_warm_compiles_all_that_a_reader_runs() -> None:
-    """A task would otherwise compile the rest itself, for seconds."""
-    code = (
-        "import pyarrow as pa\n"
-        "from tallystick.engine.decode.protobuf import parse, reader, texts\n"
-        "kernels = {n: f for m in (parse, texts) for n, f in vars(m).items() if hasattr(f, 'signatures')}\n"
-        "reader.warm()\n"
-        "before = {n: len(f.signatures) for n, f in kernels.items()}\n"
-        "from unit.engine.decode.test_protobuf import chunk, read, reader_of, tag\n"
-        "value = chunk(3, chunk(1, bytes(99))) + chunk(4, chunk(12, chunk(1, b'a'))) + chunk(5, chunk(3, b'') * 2)\n"
-        "assert len(read(reader_of('Everything'), value, b'').rows) == 2\n"
-        "writable = pa.Array.from_buffers(pa.binary(), 1, [None, *[pa.py_buffer(bytearray(8))] * 2])\n"
-        "reader_of('Everything').read(writable)\n"
-        "after = {n: len(f.signatures) for n, f in kernels.items()}\n"
-        "assert after == before and min(after[n] for n in ('parse_values', 'copy_texts')) == 1, (before, after)\n"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=TESTS,
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ended.returncode == 0, ended.stderr

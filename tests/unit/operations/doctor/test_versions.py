@@ -14,7 +14,7 @@ from tallystick.operations.doctor.check import State
 from tallystick.operations.doctor.versions import (
     airflow_checks,
     cache_check,
-    cache_folders,
+    decoder_folders,
     installed,
     java_check,
     java_program,
@@ -293,17 +293,17 @@ def test_a_cache_that_is_a_file_is_not_writable(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     environ = {"NUMBA_CACHE_DIR": str(file)}
-    found = cache_check(cache_folders(environ), environ, "0.68.1")
+    found = cache_check(decoder_folders(environ), environ, "0.68.1")
     assert (found.state, found.found) == ("warning", f"NUMBA_CACHE_DIR {file} is not writable")
 
 
 def test_the_cache_is_next_to_the_code_or_in_the_users_cache() -> None:
-    first, second = cache_folders({"HOME": "/home/me"})
+    first, second = decoder_folders({"HOME": "/home/me"})
     assert first.parts[-3:] == ("tallystick", "kafka", "__pycache__")
     assert first.parent.is_dir()
-    assert second == Path("/home/me/.cache/numba")
-    assert cache_folders({"XDG_CACHE_HOME": "/x"})[1] == Path("/x/numba")
-    assert cache_folders({"NUMBA_CACHE_DIR": "/c"}) == [Path("/c")]
+    assert second == Path("/home/me/.cache/tallystick")
+    assert decoder_folders({"XDG_CACHE_HOME": "/x"})[1] == Path("/x/tallystick")
+    assert decoder_folders({"NUMBA_CACHE_DIR": "/c"}) == [Path("/c")]
 
 
 def test_without_numba_there_is_no_cache() -> None:

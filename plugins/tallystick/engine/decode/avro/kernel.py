@@ -12,9 +12,23 @@ import numpy as np
 
 from tallystick.engine.decode.halves import ELEMENTS_MAX
 from tallystick.engine.decode.json.scan import Array, Int
-from tallystick.runtime.compiled import kernel
+from tallystick.runtime.compiled import (
+    FLAGS_OUT,
+    I32,
+    I32_OUT,
+    I64,
+    I64_OUT,
+    NUMBER,
+    U8,
+    U8_OUT,
+    ArrayOf,
+    LoopGroup,
+    TupleOf,
+    part,
+)
+from tallystick.runtime.intrinsics import zeros
 
-compiled = kernel()
+loops = LoopGroup(__name__)
 
 # Instructions. SKIP passes over bytes of a known number.
 END, NULL_VALUE, BOOLEAN, INT, LONG, SKIP, BYTES, FIXED_BYTES, ENUM_INDEX, FLOAT, DOUBLE = range(11)
@@ -23,6 +37,7 @@ PRESENT, UNION_INDEX, JUMP, ARRAY_BEGIN, MAP_BEGIN, NEXT, CALL, RETURN = range(1
 OK, TRUNCATED, VARINT, NEGATIVE, BRANCH, SYMBOL, BOOL = range(7)
 DEPTH, SIZE, TRAILING, BLOCK, EMPTY, FULL = range(7, 13)
 DEPTH_MAX = 64
+_LEVELS = DEPTH_MAX + 1
 # Elements that have no bytes cost time, and a record needs no bytes to have many of them.
 EMPTY_MAX = 10_000
 # 10**38, the first number that is no decimal of 38 digits, in halves of 64 bits.
@@ -50,7 +65,8 @@ class SlotArrays(NamedTuple):
     """What was read: if a slot of a node has a value, and the value; a node's slots begin at `base`.
 
     A value is a whole number, the bits of a float or double, or the begin of bytes (upper half) with their size.
-    `length`: of a list or map, the number of its slots in the inner scope. `used`: slots per scope.
+    `length`: of a list or map, the number of its slots in the inner scope. `used`: slots per scope; `before`: `used`
+    before a record.
     """
 
     present: Array
@@ -60,6 +76,7 @@ class SlotArrays(NamedTuple):
     used: Array
     capacity: Array
     full: Array
+    before: Array
 
 
 class VerdictArrays(NamedTuple):
@@ -70,7 +87,7 @@ class VerdictArrays(NamedTuple):
     instruction: Array
 
 
-@compiled
+@part
 def _varint(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (position after a zigzag number of at most 64 bits, or minus its verdict; the number)."""
     if at >= end:
@@ -92,7 +109,7 @@ def _varint(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
     return np.int64(at), -half - 1 if found & np.uint64(1) else half
 
 
-@compiled
+@part
 def _forget(row: Int, before: Array, program: ProgramArrays, slots: SlotArrays) -> None:
     """Remove what was read of a record that is dead, or for which there was no room."""
     for node in range(program.scopes.size):
@@ -109,7 +126,19 @@ def _forget(row: Int, before: Array, program: ProgramArrays, slots: SlotArrays) 
         slots.used[scope] = before[scope]
 
 
-@compiled
+@loops.loop(
+    U8,
+    I32,  # offsets
+    NUMBER,
+    NUMBER,
+    TupleOf(ProgramArrays, (I32,) * 8),
+    TupleOf(
+        SlotArrays,
+        (U8_OUT, I64_OUT, I32_OUT, I64, I64_OUT, I64, FLAGS_OUT, I64_OUT),
+    ),
+    TupleOf(VerdictArrays, (U8_OUT, I32_OUT, I32_OUT)),
+    results=1,
+)
 def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per record costs a reference count per array
     text: Array,
     offsets: Array,
@@ -128,10 +157,10 @@ def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
     present, values, length, base = slots.present, slots.values, slots.length, slots.base
     used, capacity, full = slots.used, slots.capacity, slots.full
     verdict_code, verdict_at, verdict_pc = verdicts.code, verdicts.at, verdicts.instruction
-    returns, left = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
-    outer, block_end = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
-    begun = np.zeros(DEPTH_MAX + 1, np.int64)
-    before = np.zeros(used.size, np.int64)
+    before = slots.before
+    returns, left = zeros(_LEVELS), zeros(_LEVELS)
+    outer, block_end = zeros(_LEVELS), zeros(_LEVELS)
+    begun = zeros(_LEVELS)
     for row in range(first_row, offsets.size - 1):
         if verdict_code[row] != OK:
             continue
@@ -345,7 +374,7 @@ def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
     return offsets.size - 1
 
 
-@compiled
+@loops.loop(U8, I64, I32, U8_OUT)
 def copy_bytes(text: Array, spans: Array, offsets: Array, out: Array) -> None:
     """Copy the bytes of a column to `out`; `offsets` are their Arrow offsets."""
     for row in range(spans.size):
@@ -354,7 +383,7 @@ def copy_bytes(text: Array, spans: Array, offsets: Array, out: Array) -> None:
             out[to + i] = text[begin + i]
 
 
-@compiled
+@part
 def _has_39_digits(low: Int, high: Int) -> bool:
     """Return True if a number of 128 bits has more than 38 digits."""
     if high >> np.uint64(63):
@@ -363,7 +392,7 @@ def _has_39_digits(low: Int, high: Int) -> bool:
     return bool(high > _LIMIT_HIGH or (high == _LIMIT_HIGH and low >= _LIMIT_LOW))
 
 
-@compiled
+@loops.loop(U8, I64, U8, ArrayOf("<i8", 2), FLAGS_OUT)
 def read_decimals(text: Array, spans: Array, present: Array, out: Array, bad: Array) -> None:
     """Read big-endian two's complement numbers as Arrow's 128 bits, in little-endian halves; mark those of 39 digits."""
     for row in range(spans.size):

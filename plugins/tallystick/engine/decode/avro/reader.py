@@ -118,6 +118,7 @@ class _AvroBatch:
             used=np.zeros(len(capacity), np.int64),
             capacity=capacity,
             full=np.zeros(len(capacity), np.bool_),
+            before=np.zeros(len(capacity), np.int64),
         )
 
     def _grow(self) -> None:

@@ -9,9 +9,18 @@ from __future__ import annotations
 import numpy as np
 
 from tallystick.engine.decode.json.scan import Array, Int
-from tallystick.runtime.compiled import kernel
+from tallystick.runtime.compiled import (
+    I32,
+    I32_OUT,
+    NUMBER,
+    U8,
+    U8_OUT,
+    ArrayOf,
+    LoopGroup,
+    part,
+)
 
-compiled = kernel()
+loops = LoopGroup(__name__)
 
 # The kinds of a field: absent, without quotes, in quotes, in quotes with quotes inside.
 NOTHING, BARE, QUOTED, DOUBLED = range(4)
@@ -19,7 +28,7 @@ NOTHING, BARE, QUOTED, DOUBLED = range(4)
 OK, FEWER, MORE, UNCLOSED, AFTER_QUOTE, BARE_QUOTE, LINES = range(7)
 
 
-@compiled
+@part
 def _quoted(text: Array, at: Int, end: Int, quote: Int) -> tuple[Int, Int, Int]:
     """Return (position of the closing quote, kind, verdict) of the field whose content begins at `at`."""
     kind = QUOTED
@@ -34,7 +43,7 @@ def _quoted(text: Array, at: Int, end: Int, quote: Int) -> tuple[Int, Int, Int]:
     return at, kind, UNCLOSED
 
 
-@compiled
+@part
 def _bare(text: Array, at: Int, end: Int, separator: Int, quote: Int) -> tuple[Int, Int]:
     """Return (position after the field without quotes that begins at `at`, verdict)."""
     verdict = OK
@@ -47,7 +56,7 @@ def _bare(text: Array, at: Int, end: Int, separator: Int, quote: Int) -> tuple[I
     return at, verdict
 
 
-@compiled
+@part
 def _line_end(text: Array, begin: Int, end: Int) -> Int:
     """Return where a line ends: one line end is no part of the last field."""
     if end > begin and text[end - 1] == 10:
@@ -57,7 +66,17 @@ def _line_end(text: Array, begin: Int, end: Int) -> Int:
     return end
 
 
-@compiled
+@loops.loop(
+    U8,
+    I32,  # offsets
+    NUMBER,
+    NUMBER,
+    ArrayOf("|u1", 2),  # kinds
+    ArrayOf("<i4", 2),  # begins
+    ArrayOf("<i4", 2),  # sizes
+    U8_OUT,  # verdicts
+    I32_OUT,  # found
+)
 def find_fields(
     text: Array,
     offsets: Array,
@@ -107,7 +126,7 @@ def find_fields(
                 kinds[field, row], sizes[field, row] = NOTHING, 0
 
 
-@compiled
+@loops.loop(U8, NUMBER, U8, I32, I32, I32_OUT)
 def measure_fields(
     text: Array, quote: Int, kinds: Array, begins: Array, sizes: Array, offsets: Array
 ) -> None:
@@ -124,7 +143,7 @@ def measure_fields(
         offsets[row + 1] = offsets[row] + size
 
 
-@compiled
+@loops.loop(U8, NUMBER, U8, I32, I32, U8_OUT)
 def copy_fields(
     text: Array, quote: Int, kinds: Array, begins: Array, offsets: Array, out: Array
 ) -> None:

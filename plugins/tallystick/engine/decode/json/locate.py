@@ -25,21 +25,36 @@ from tallystick.engine.decode.json.scan import (
     ARRAY,
     DEPTH_MAX,
     ESCAPED,
+    LEVELS,
     MISSING,
     OBJECT,
     PLAIN,
     Array,
     Int,
     blank,
-    compiled,
     nested,
     scalar,
     string,
 )
-from tallystick.runtime.intrinsics import address_of, byte_at, word_at
+from tallystick.runtime.compiled import (
+    FLAGS,
+    FLAGS_OUT,
+    I32,
+    I32_OUT,
+    I64,
+    I64_OUT,
+    NUMBER,
+    U8,
+    U8_OUT,
+    LoopGroup,
+    TupleOf,
+    part,
+)
+from tallystick.runtime.intrinsics import address_of, byte_at, word_at, zeros
 
 PROVEN, UNPROVEN, FULL = range(3)
 SLOT_BYTES = 13
+loops = LoopGroup(__name__)
 # What the state machine does next: read a value, end one, begin an element or entry, or begin the first one.
 _VALUE, _AFTER, _ITEM, _OPENED = range(4)
 
@@ -48,7 +63,7 @@ class FoundArrays(NamedTuple):
     """What was found: kind, begin and size of each node's value per slot, a node's slots from `base` on.
 
     `length`: of a list or map, the number of its slots in the inner scope, which follow those of the list before it.
-    `used`: slots per scope; `full`: if a scope had no room for a record's slots.
+    `used`: slots per scope; `full`: if a scope had no room for a record's slots; `before`: `used` before a record.
     """
 
     kinds: Array
@@ -59,6 +74,7 @@ class FoundArrays(NamedTuple):
     used: Array
     capacity: Array
     full: Array
+    before: Array
 
 
 class Found:
@@ -121,6 +137,7 @@ def _empty(layout: Layout, capacity: Array) -> FoundArrays:
         used=np.zeros(layout.scopes, np.int64),
         capacity=capacity,
         full=np.zeros(layout.scopes, np.bool_),
+        before=np.zeros(layout.scopes, np.int64),
     )
 
 
@@ -151,7 +168,7 @@ def _buffers(values: pa.BinaryArray) -> tuple[Array, Array]:
     return text, starts
 
 
-@compiled
+@part
 def _is_named(text: Int, first: Int, end: Int, names: Int, start: Int, size: Int) -> bool:
     """Return True if the name that begins at text[first] is the one of `size` bytes at names[start], without escapes."""
     if first + size >= end or byte_at(text, first + size) != 34:
@@ -167,7 +184,7 @@ def _is_named(text: Int, first: Int, end: Int, names: Int, start: Int, size: Int
     return True
 
 
-@compiled
+@part
 def _edge(
     text: Int,
     first: Int,
@@ -196,7 +213,7 @@ def _edge(
     return -1
 
 
-@compiled
+@part
 def _position(at: Array, begin: Int, stop: Int, position: Int) -> Int:
     """Return the edge, of those from `begin` to `stop`, of the element at a position, or -1."""
     for edge in range(begin, stop):
@@ -205,7 +222,7 @@ def _position(at: Array, begin: Int, stop: Int, position: Int) -> Int:
     return -1
 
 
-@compiled
+@part
 def _forget(row: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -> None:
     """Remove what was found of a record that is not proven, or for which there was no room."""
     for node in range(layout.modes.size):
@@ -222,7 +239,24 @@ def _forget(row: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -
         found.used[scope] = before[scope]
 
 
-@compiled
+@loops.loop(
+    U8,  # content
+    I32,  # offsets
+    NUMBER,
+    NUMBER,
+    NUMBER,
+    TupleOf(
+        LayoutArrays,
+        # The names and whether they are plain come before the positions.
+        (*(I32,) * 9, I64, U8, FLAGS, I32),
+    ),
+    TupleOf(
+        FoundArrays,
+        (U8_OUT, I32_OUT, I32_OUT, I32_OUT, I64, I64_OUT, I64, FLAGS_OUT, I64_OUT),
+    ),
+    U8_OUT,  # needs_exact
+    results=1,
+)
 def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per record costs a reference count per array
     content: Array,
     offsets: Array,
@@ -237,9 +271,8 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
 
     Rows marked `needs_exact` are skipped, and rows that are not proven are marked.
     """
-    nodes, slots = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
-    starts, counts = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
-    before = np.zeros(found.used.size, np.int64)
+    nodes, slots = zeros(LEVELS), zeros(LEVELS)
+    starts, counts = zeros(LEVELS), zeros(LEVELS)
     # Taken out of their tuples once: each use of one in the loop would cost a reference count.
     text = address_of(content)
     modes = layout.modes
@@ -262,6 +295,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
     used = found.used
     capacity = found.capacity
     full = found.full
+    before = found.before
     for row in range(first_row, offsets.size - 1):
         if needs_exact[row]:
             continue

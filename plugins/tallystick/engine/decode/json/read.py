@@ -18,20 +18,34 @@ from tallystick.engine.decode.json.scan import (
     PLAIN,
     Array,
     Int,
-    compiled,
     hex_digit,
 )
-from tallystick.runtime.intrinsics import address_of, byte_at, copy_bytes
+from tallystick.runtime.compiled import (
+    FLAG,
+    I32,
+    I32_OUT,
+    I64_OUT,
+    NUMBER,
+    U8,
+    U8_OUT,
+    ArrayOf,
+    LoopGroup,
+    part,
+)
+from tallystick.runtime.intrinsics import address_of, byte_at, copy_bytes, zeros
 from tallystick.tables.calendar import END_US, FIRST_US
 
 NUMBER_CHARS_MAX = 32
+loops = LoopGroup(__name__)
+# Of a batch: its text, and by row kind, begin and size.
+_FIELD = (U8, U8, I32, I32)
 _POWERS = np.array([10.0**n for n in range(23)])
 # Ten times this plus nine still fits 64 bits.
 _APPENDABLE_MAX = 922_337_203_685_477_579
 _MONTH_DAYS = np.array([31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
-@compiled
+@part
 def _append(value: Int, byte: Int) -> Int:
     """Return `value` with one more decimal digit, or -1 if `byte` is not a digit or the result might not fit 64 bits."""
     if byte < 48 or byte > 57 or value > _APPENDABLE_MAX:
@@ -39,7 +53,7 @@ def _append(value: Int, byte: Int) -> Int:
     return value * 10 + np.int64(byte) - 48
 
 
-@compiled
+@part
 def _scaled(text: Int, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
     """Return (proven, number times 10**scale); proven only if the number has no exponent and the result fits 64 bits."""
     if end - at > NUMBER_CHARS_MAX:
@@ -73,7 +87,7 @@ def _scaled(text: Int, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
     return True, -value if negative else value
 
 
-@compiled
+@loops.loop(*_FIELD, NUMBER, FLAG, NUMBER, NUMBER, I64_OUT, U8_OUT)
 def read_scaled(
     content: Array,
     kinds: Array,
@@ -101,7 +115,7 @@ def read_scaled(
             needs_exact[row] = 1
 
 
-@compiled
+@loops.loop(*_FIELD, ArrayOf("<f8"), U8_OUT, U8_OUT)
 def read_doubles(
     content: Array,
     kinds: Array,
@@ -144,7 +158,7 @@ def read_doubles(
         out[row] = -value if negative else value
 
 
-@compiled
+@part
 def _plain_escape(what: Int) -> Int:
     """Return the byte of a two-character escape whose second character is `what`."""
     if what == 98:
@@ -160,7 +174,7 @@ def _plain_escape(what: Int) -> Int:
     return what
 
 
-@compiled
+@part
 def _code_unit(text: Int, at: Int) -> Int:
     """Return the value of the four hexadecimal digits at `at`."""
     code = np.int64(0)
@@ -169,7 +183,7 @@ def _code_unit(text: Int, at: Int) -> Int:
     return code
 
 
-@compiled
+@part
 def _code_point(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (character of the \\u escape whose digits begin at `at`, position after it); -1 for half a pair."""
     code = _code_unit(text, at)
@@ -184,7 +198,7 @@ def _code_point(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     return 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00), at + 6
 
 
-@compiled
+@part
 def _put_utf8(code: Int, out: Array, to: Int) -> Int:
     """Write a character's UTF-8 to out[to:], unless `out` is empty, and return its size."""
     size = 1 if code < 0x80 else 2 if code < 0x800 else 3 if code < 0x10000 else 4
@@ -198,7 +212,7 @@ def _put_utf8(code: Int, out: Array, to: Int) -> Int:
     return size
 
 
-@compiled
+@part
 def _unescaped(text: Int, at: Int, end: Int, out: Array, to: Int) -> Int:
     """Write text[at:end] without its escapes to out[to:] and return its size, or -1 for half a surrogate pair.
 
@@ -223,13 +237,13 @@ def _unescaped(text: Int, at: Int, end: Int, out: Array, to: Int) -> Int:
     return to - first
 
 
-@compiled
+@loops.loop(*_FIELD, I32_OUT, U8_OUT)
 def measure_strings(
     content: Array, kinds: Array, begins: Array, sizes: Array, offsets: Array, needs_exact: Array
 ) -> None:
     """Fill the Arrow offsets of a string column (int32, one more than rows); mark other values `needs_exact`."""
     text = address_of(content)
-    nothing = np.empty(0, np.uint8)
+    nothing = zeros(0)
     total = np.int64(0)
     offsets[0] = 0
     for row in range(kinds.size):
@@ -248,7 +262,7 @@ def measure_strings(
         offsets[row + 1] = total
 
 
-@compiled
+@loops.loop(U8, U8, I32, I32, I32, U8_OUT)
 def copy_strings(
     text: Array, kinds: Array, begins: Array, offsets: Array, sizes: Array, out: Array
 ) -> None:
@@ -264,7 +278,7 @@ def copy_strings(
             _unescaped(address_of(text), begin, begin + sizes[row], out, to)
 
 
-@compiled
+@part
 def _digits(text: Int, at: Int, count: Int) -> Int:
     value = np.int64(0)
     for i in range(at, at + count):
@@ -274,7 +288,7 @@ def _digits(text: Int, at: Int, count: Int) -> Int:
     return value
 
 
-@compiled
+@part
 def _day(text: Int, at: Int) -> tuple[bool, Int]:
     """Return (proven, days since 1970) of the ten characters `YYYY-MM-DD` at `at` (Gregorian, years 1 to 9999)."""
     year, month, day = _digits(text, at, 4), _digits(text, at + 5, 2), _digits(text, at + 8, 2)
@@ -296,7 +310,7 @@ def _day(text: Int, at: Int) -> tuple[bool, Int]:
     return True, 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719468
 
 
-@compiled
+@loops.loop(*_FIELD, I32_OUT, U8_OUT)
 def read_dates(
     content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
@@ -315,7 +329,7 @@ def read_dates(
             needs_exact[row] = 1
 
 
-@compiled
+@part
 def _clock(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (microseconds since midnight of `HH:MM:SS[.ffffff]` at `at`, or -1; the position after it)."""
     if end - at < 8 or byte_at(text, at + 2) != 58 or byte_at(text, at + 5) != 58:
@@ -337,7 +351,7 @@ def _clock(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     return micros, at
 
 
-@compiled
+@part
 def _time(text: Int, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
     """Return (proven, microseconds since 1970) of `YYYY-MM-DDTHH:MM:SS[.ffffff][Z|+HH:MM]`."""
     if end - at < 19 or (byte_at(text, at + 10) != 84 and byte_at(text, at + 10) != 32):
@@ -363,7 +377,7 @@ def _time(text: Int, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
     return False, np.int64(0)
 
 
-@compiled
+@loops.loop(*_FIELD, FLAG, I64_OUT, U8_OUT)
 def read_times(
     content: Array,
     kinds: Array,
@@ -388,7 +402,7 @@ def read_times(
             needs_exact[row] = 1
 
 
-@compiled
+@loops.loop(*_FIELD, I64_OUT, U8_OUT)
 def read_times_of_day(
     content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
@@ -408,7 +422,7 @@ def read_times_of_day(
             needs_exact[row] = 1
 
 
-@compiled
+@loops.loop(*_FIELD, ArrayOf("|u1", 2), U8_OUT)
 def read_uuids(
     content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
@@ -422,7 +436,7 @@ def read_uuids(
             needs_exact[row] = 1
 
 
-@compiled
+@part
 def _uuid(text: Int, at: Int, out: Array, row: Int) -> bool:
     digit = 0
     for i in range(36):
@@ -442,7 +456,7 @@ def _uuid(text: Int, at: Int, out: Array, row: Int) -> bool:
     return True
 
 
-@compiled
+@loops.loop(U8, I32, I32, U8_OUT)
 def copy_spans(text: Array, begins: Array, offsets: Array, out: Array) -> None:
     """Copy a span of `text` per row; `offsets` are the Arrow offsets of the copies in `out`."""
     for row in range(begins.size):
@@ -450,7 +464,7 @@ def copy_spans(text: Array, begins: Array, offsets: Array, out: Array) -> None:
         copy_bytes(out, to, text, np.int64(begins[row]), np.int64(offsets[row + 1]) - to)
 
 
-@compiled
+@loops.loop(I32, I32, I32, I32_OUT)
 def measure_rest(begins: Array, ends: Array, lengths: Array, offsets: Array) -> None:
     """Fill the Arrow offsets of a column of JSON objects, each of `lengths` entries, which are the spans of the text."""
     entry = 0
@@ -463,7 +477,7 @@ def measure_rest(begins: Array, ends: Array, lengths: Array, offsets: Array) -> 
         offsets[row + 1] = offsets[row] + size
 
 
-@compiled
+@loops.loop(U8, I32, I32, I32, I32, U8_OUT)
 def copy_rest(
     text: Array, begins: Array, ends: Array, lengths: Array, offsets: Array, out: Array
 ) -> None:

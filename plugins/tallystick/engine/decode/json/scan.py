@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tallystick.runtime.compiled import kernel
-from tallystick.runtime.intrinsics import byte_at, lowest_bit, word_at
+from tallystick.runtime.compiled import part
+from tallystick.runtime.intrinsics import byte_at, lowest_bit, word_at, zeros
 
 Array = npt.NDArray[Any]
 Int = Any  # A Python int outside of compiled code, int64 inside.
@@ -19,6 +19,7 @@ Int = Any  # A Python int outside of compiled code, int64 inside.
 # The kinds of a value.
 MISSING, NULL, TRUE, FALSE, INTEGER, FRACTION, PLAIN, ESCAPED, OBJECT, ARRAY = range(10)
 DEPTH_MAX = 64
+LEVELS = DEPTH_MAX + 1
 
 # ASCII characters of a string that are neither a quote, a backslash nor a control character.
 _PLAIN = np.zeros(256, np.bool_)
@@ -32,10 +33,8 @@ _QUOTES = np.uint64(0x2222_2222_2222_2222)
 _SLASHES = np.uint64(0x5C5C_5C5C_5C5C_5C5C)
 _HIGH_BITS = np.uint64(0x8080_8080_8080_8080)
 
-compiled = kernel()
 
-
-@compiled
+@part
 def blank(text: Int, at: Int, end: Int) -> Int:
     while at < end and (
         byte_at(text, at) == 32
@@ -47,7 +46,7 @@ def blank(text: Int, at: Int, end: Int) -> Int:
     return at
 
 
-@compiled
+@part
 def hex_digit(byte: Int) -> Int:
     if 48 <= byte <= 57:
         return byte - 48
@@ -58,7 +57,7 @@ def hex_digit(byte: Int) -> Int:
     return -1
 
 
-@compiled
+@part
 def _utf8(text: Int, at: Int, end: Int) -> Int:
     """Return the length of the multi-byte character at `at`, or 0 if it is invalid."""
     first = byte_at(text, at)
@@ -90,7 +89,7 @@ def _utf8(text: Int, at: Int, end: Int) -> Int:
     return size
 
 
-@compiled
+@part
 def plain_until(text: Int, at: Int, end: Int) -> Int:
     """Return the position of the first character of text[at:end] that is not plain, or `end`.
 
@@ -114,7 +113,7 @@ def plain_until(text: Int, at: Int, end: Int) -> Int:
     return at
 
 
-@compiled
+@part
 def string(text: Int, at: Int, end: Int) -> tuple[Int, bool]:
     """Return (position after the closing quote or -1, has escapes) of the string whose first character is at `at`."""
     escaped = False
@@ -152,7 +151,7 @@ def string(text: Int, at: Int, end: Int) -> tuple[Int, bool]:
     return -1, escaped
 
 
-@compiled
+@part
 def _number(text: Int, at: Int, end: Int) -> tuple[Int, bool]:
     """Return (position after the number or -1, is written as an integer)."""
     if byte_at(text, at) == 45:
@@ -186,7 +185,7 @@ def _number(text: Int, at: Int, end: Int) -> tuple[Int, bool]:
     return at, whole
 
 
-@compiled
+@part
 def _word(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (position after true, false or null, or -1; its kind)."""
     if (
@@ -217,7 +216,7 @@ def _word(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     return -1, MISSING
 
 
-@compiled
+@part
 def scalar(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (position after the scalar at `at` or -1, its kind)."""
     byte = byte_at(text, at)
@@ -230,7 +229,7 @@ def scalar(text: Int, at: Int, end: Int) -> tuple[Int, Int]:
     return _word(text, at, end)
 
 
-@compiled
+@part
 def key(text: Int, at: Int, end: Int) -> Int:
     """Return the position after the colon of the key whose quote is expected at `at`, or -1."""
     if at >= end or byte_at(text, at) != 34:
@@ -242,10 +241,10 @@ def key(text: Int, at: Int, end: Int) -> Int:
     return at + 1 if at < end and byte_at(text, at) == 58 else -1
 
 
-@compiled
+@part
 def nested(text: Int, at: Int, end: Int, depth: Int) -> Int:  # noqa: C901, PLR0912 - a state machine, read best from top to bottom
     """Return the position after the array or object that opens at `at`, `depth` levels down, or -1."""
-    closers = np.zeros(DEPTH_MAX + 1, np.uint8)
+    closers = zeros(LEVELS)
     outside = depth
     while True:
         at = blank(text, at, end)

@@ -33,19 +33,33 @@ from tallystick.engine.decode.protobuf.kinds import (
 )
 from tallystick.engine.decode.protobuf.program import Array, MessageProgram
 from tallystick.engine.decode.protobuf.slots import MessageSlots, buffers, empty, grown
-from tallystick.runtime.compiled import kernel
+from tallystick.runtime.compiled import (
+    FLAGS_OUT,
+    I32,
+    I32_OUT,
+    I64,
+    I64_OUT,
+    NUMBER,
+    U8,
+    U8_OUT,
+    LoopGroup,
+    TupleOf,
+    part,
+)
+from tallystick.runtime.intrinsics import zeros
 
 Int = Any  # A Python int outside of compiled code, int64 inside.
 DEPTH_MAX = 100
+_LEVELS = DEPTH_MAX + 1
 _SIZE_MAX = (1 << 31) - 1
 _TAG_MAX = (1 << 32) - 1
 # The faults of a record; FULL is none of its own: a scope had no room for it.
 NO_FAULT, TRUNCATED, LONG_NUMBER, BAD_TAG, TOO_DEEP, TOO_MANY, TOO_LARGE, FULL = range(8)
 
-compiled = kernel()
+loops = LoopGroup(__name__)
 
 
-@compiled
+@part
 def _varint(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
     """Return (value, position after it): -1 if it is truncated, -2 if it has more than 10 bytes."""
     value, shift = np.int64(0), np.int64(0)
@@ -61,7 +75,7 @@ def _varint(text: Array, at: Int, end: Int) -> tuple[Int, Int]:
     return value, np.int64(-2)
 
 
-@compiled
+@part
 def _bits(text: Array, at: Int, size: Int) -> Int:
     """Return the little-endian number of 4 or 8 bytes."""
     value = (
@@ -80,7 +94,7 @@ def _bits(text: Array, at: Int, size: Int) -> Int:
     return value
 
 
-@compiled
+@part
 def _stored(how: Int, value: Int) -> Int:
     """Return what is stored of a number."""
     if how == BITS:
@@ -99,7 +113,7 @@ def _stored(how: Int, value: Int) -> Int:
     return value
 
 
-@compiled
+@part
 def _found(numbers: Array, begin: Int, stop: Int, number: Int) -> Int:
     """Return the position of `number` in the ascending `numbers[begin:stop]`, or -1."""
     low, high = np.int64(begin), np.int64(stop)
@@ -112,10 +126,12 @@ def _found(numbers: Array, begin: Int, stop: Int, number: Int) -> Int:
     return low if low < stop and numbers[low] == number else np.int64(-1)
 
 
-@compiled
+@part
 def _clear(node: Int, slot: Int, program: MessageProgram, slots: MessageSlots) -> None:
     """Remove what was found of a node in its last slot, with all that is inside of it."""
-    first, last = np.zeros(slots.used.size, np.int64), np.zeros(slots.used.size, np.int64)
+    first, last = slots.first, slots.last
+    for scope in range(slots.used.size):
+        first[scope], last[scope] = 0, 0
     first[program.scopes[node]], last[program.scopes[node]] = slot, slot + 1
     for inside in range(node, program.stops[node]):
         scope, inner = program.scopes[inside], program.inner[inside]
@@ -132,7 +148,22 @@ def _clear(node: Int, slot: Int, program: MessageProgram, slots: MessageSlots) -
             slots.used[inner] = first[inner]
 
 
-@compiled
+@loops.loop(
+    U8,
+    I32,  # offsets
+    NUMBER,
+    NUMBER,
+    TupleOf(MessageProgram, (*(I32,) * 17, I64)),
+    TupleOf(
+        MessageSlots,
+        (
+            *(U8_OUT, I64_OUT, I64, I64_OUT, I64, FLAGS_OUT),
+            *(U8_OUT, I64_OUT, I32_OUT, I64_OUT, I64_OUT),  # faults
+            *(I64_OUT, I64_OUT),
+        ),
+    ),
+    results=1,
+)
 def parse_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per record costs a reference count per array
     text: Array,
     offsets: Array,
@@ -145,8 +176,8 @@ def parse_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
 
     A record with a fault has no values.
     """
-    ends, groups = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
-    holders, outer_slots = np.zeros(DEPTH_MAX + 1, np.int64), np.zeros(DEPTH_MAX + 1, np.int64)
+    ends, groups = zeros(_LEVELS), zeros(_LEVELS)
+    holders, outer_slots = zeros(_LEVELS), zeros(_LEVELS)
     # Taken out of their tuples once: each use of one in the loop would cost a reference count.
     wires = program.wires
     stored = program.stored

@@ -36,7 +36,7 @@ class ProtobufReader:
 
 
 def warm() -> None:
-    """Compile all kernels, so that no task waits for it. Safe to repeat: numba caches what it compiles."""
+    """Compile all kernels, so that no task waits for it. Safe to repeat: the code is cached."""
     fields = Wanted()
     fields.field("fields").elements().field("string_value").whole = True
     reader = ProtobufReader(own_descriptors(), "google.protobuf.Struct", fields)

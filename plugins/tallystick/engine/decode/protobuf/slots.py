@@ -34,6 +34,8 @@ class MessageSlots(NamedTuple):
     fault_nodes: Array
     fault_found: Array
     fault_left: Array
+    first: Array
+    last: Array
 
 
 def buffers(values: pa.BinaryArray) -> tuple[Array, Array]:
@@ -43,9 +45,6 @@ def buffers(values: pa.BinaryArray) -> tuple[Array, Array]:
     positions = np.frombuffer(
         offsets if offsets is not None and offsets.size else bytes(4), np.int32
     )
-    # numba compiles another kernel for arrays that can be written to.
-    text.setflags(write=False)
-    positions.setflags(write=False)
     return text, positions[values.offset : values.offset + len(values) + 1]
 
 
@@ -65,6 +64,8 @@ def empty(program: MessageProgram, capacity: Array, rows: int) -> MessageSlots:
         fault_nodes=np.zeros(rows, np.int32),
         fault_found=np.zeros(rows, np.int64),
         fault_left=np.zeros(rows, np.int64),
+        first=np.zeros(len(capacity), np.int64),
+        last=np.zeros(len(capacity), np.int64),
     )
 
 

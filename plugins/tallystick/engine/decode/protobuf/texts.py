@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from tallystick.engine.decode.protobuf.parse import Int, compiled
+from tallystick.engine.decode.protobuf.parse import Int
 from tallystick.engine.decode.protobuf.program import Array
+from tallystick.runtime.compiled import (
+    FLAG,
+    FLAGS_OUT,
+    I32_OUT,
+    I64,
+    U8,
+    U8_OUT,
+    LoopGroup,
+    part,
+)
+
+loops = LoopGroup(__name__)
 
 _SIZE = (1 << 32) - 1
 # In maps up to this size each key is compared with the later ones, which takes less time than sorting them.
 PAIRWISE_MAX = 16
 
 
-@compiled
+@loops.loop(I64, I32_OUT)
 def measure_texts(spans: Array, offsets: Array) -> None:
     """Fill the Arrow offsets of a column of spans."""
     total = np.int64(0)
@@ -22,7 +34,7 @@ def measure_texts(spans: Array, offsets: Array) -> None:
         offsets[slot + 1] = total
 
 
-@compiled
+@loops.loop(U8, I64, U8_OUT)
 def copy_texts(text: Array, spans: Array, out: Array) -> None:
     """Copy the spans of `text` one after another into `out`."""
     to = np.int64(0)
@@ -33,7 +45,7 @@ def copy_texts(text: Array, spans: Array, out: Array) -> None:
         to += size
 
 
-@compiled
+@part
 def _same(text: Array, one: Int, other: Int, is_text: bool) -> bool:
     """Return True for equal keys: numbers, or spans with the same bytes."""
     if one == other:
@@ -47,7 +59,7 @@ def _same(text: Array, one: Int, other: Int, is_text: bool) -> bool:
     return bool(first == last)
 
 
-@compiled
+@loops.loop(U8, I64, FLAG, I64, FLAGS_OUT, results=1)
 def mark_replaced(text: Array, keys: Array, is_text: bool, lengths: Array, replaced: Array) -> Int:
     """Mark the entries whose key a later entry of the same map has. Return how many maps were too large to compare."""
     first, large = np.int64(0), 0
