@@ -1,7 +1,7 @@
 """The process from which Spark forks Python workers in local mode: it loads once what each task would load for itself.
 
-A task needs PyArrow, pandas, the compiled loops and the clients of Kafka and S3. If Spark starts this module instead of its
-own daemon (`spark.python.daemon.module`), each worker is a copy of a process that has them.
+A task needs PyArrow, pandas, the compiled loops and the clients of Kafka and S3. If Spark starts this module instead of
+its own daemon (`spark.python.daemon.module`), each worker is a copy of a process that has them.
 """
 
 from __future__ import annotations

@@ -2,16 +2,17 @@
 
 Iceberg spec, Position Delete Files: the columns `file_path` and `pos` with reserved field ids, sorted. The bounds of
 `file_path` are the whole path, so that readers find the data file without opening the delete file.
+
+PyArrow is imported on first use: a commit that deletes no positions does not need it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from io import BytesIO
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -27,17 +28,28 @@ from tallystick.errors import TallystickError
 from tallystick.format.canonical import corrupt
 from tallystick.protocol.compacting import Positions
 
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
 PATH_ID = 2147483546
 POSITION_ID = 2147483545
-# A dictionary holds the path once in memory; the file has plain strings.
-_PATH = pa.dictionary(pa.int8(), pa.string())
 
 
-def _field(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
-    return pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": str(field_id)})
+@cache
+def schema() -> pa.Schema:
+    """Return the columns of a position delete file."""
+    import pyarrow as pa
 
-
-SCHEMA = pa.schema([_field("file_path", _PATH, PATH_ID), _field("pos", pa.int64(), POSITION_ID)])
+    # A dictionary holds the path once in memory; the file has plain strings.
+    columns = (
+        ("file_path", pa.dictionary(pa.int8(), pa.string()), PATH_ID),
+        ("pos", pa.int64(), POSITION_ID),
+    )
+    return pa.schema(
+        pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": str(field_id)})
+        for name, kind, field_id in columns
+    )
 
 
 def write_deletes(
@@ -48,12 +60,15 @@ def write_deletes(
     `spec_id`, `partition`: those of the data file, by which readers match the two. Safe to repeat: `location` is new for
     each call, and nothing names it before a root does.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     deleted = pa.array(_each(positions))
     number = pa.repeat(pa.scalar(0, pa.int8()), len(deleted))
     paths = pa.DictionaryArray.from_arrays(number, pa.array([target]))
     body = BytesIO()
     pq.write_table(
-        pa.table([paths, deleted], schema=SCHEMA),
+        pa.table([paths, deleted], schema=schema()),
         body,
         compression="zstd",
         column_encoding={"pos": "DELTA_BINARY_PACKED"},
@@ -88,6 +103,8 @@ def write_deletes(
 
 def _each(positions: Positions) -> np.ndarray:
     """Return each position of some ranges. A sorted file may have as many ranges as deleted rows."""
+    import numpy as np
+
     ranges = np.array(positions, np.int64).reshape(-1, 2)
     lengths = ranges[:, 1] - ranges[:, 0]
     # The position minus its number among the deleted ones is the same for all positions of a range.
@@ -109,6 +126,9 @@ def target_of(entry: ManifestEntry) -> str:
 
 def read_deletes(io: FileIO, location: str, *, target: str) -> Iterator[int]:
     """Yield the deleted positions of a data file. Raises Corrupt if the file is unreadable or names another data file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
         with io.new_input(location).open() as stream:
             rows = pq.read_table(pa.BufferReader(stream.read()))

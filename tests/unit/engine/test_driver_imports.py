@@ -28,3 +28,14 @@ def test_a_driver_does_not_import_modules_that_only_tasks_need(
 ) -> None:
     assert "tallystick.spark.frames" in imported
     assert module not in imported, f"{module} costs every driver its import"
+
+
+@pytest.mark.parametrize("module", ["numpy", "pyarrow", "pandas", "kafka", "llvmlite", "duckdb"])
+def test_a_commit_does_not_import_modules_that_only_reads_need(module: str) -> None:
+    """A small commit is mostly imports."""
+    program = (
+        "import sys, tallystick.operations.commit, tallystick.tables.staging, tallystick.store.s3;"
+        f"sys.exit({module!r} in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], check=False)
+    assert ended.returncode == 0, f"{module} costs every commit its import"
