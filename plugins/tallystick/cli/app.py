@@ -154,10 +154,12 @@ def status(
     from tallystick.cli import json_output, lag, rows, status_text
     from tallystick.operations.lag import read_lag
     from tallystick.operations.status import problems, read_status
+    from tallystick.runtime.loading import loading
 
     form = forms.chosen(form, as_json=as_json)
     opened = _open(lake)
-    with busy("reading the ledger"):
+    # A large ledger is a million objects, which collections of garbage would visit again and again.
+    with busy("reading the ledger"), loading():
         answer = read_status(opened)
     found = problems(answer, allowed=allow)
     behind = None

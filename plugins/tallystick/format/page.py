@@ -123,8 +123,9 @@ class Entry(StoredValue):
                 f"{self.interval}: an output has rows, but the interval is not committed"
             )
         check_slots(self.outputs)
+        part = self.interval.part
         for slot in (self.granted, self.committed):
-            if slot is not None and keys.plan_parts(slot.plan)[0] != self.interval.part:
+            if slot is not None and keys.plan_parts(slot.plan)[0] != part:
                 raise ValueError(
                     f"{self.interval}: expected a plan of this interval, found {slot.plan}"
                 )

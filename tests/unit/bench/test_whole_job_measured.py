@@ -10,26 +10,12 @@ from pathlib import Path
 import pytest
 
 from bench.whole_job.measured import LEAF, ControlGroup, run_measured
+from support.control_groups import needs_group
 from tallystick.errors import SettingsError
 from tallystick_devstack.process import started_at, wait_until
 
 REPO = Path(__file__).parents[3]
 BURN = "import os; t = os.times; \nwhile t().user + t().system < 0.4: pass"
-
-
-def _may_divide() -> bool:
-    group = ControlGroup(f"bench-test-{os.getpid()}-probe")
-    try:
-        group.create()
-    except SettingsError:
-        return False
-    group.remove()
-    return True
-
-
-needs_group = pytest.mark.skipif(
-    not _may_divide(), reason="this user may not create a control group, or the machine has none"
-)
 
 
 def _v1(root: Path, *, files: bool = True) -> Path:
