@@ -66,7 +66,7 @@ class ArrayOf:
             type(value) is not np.ndarray
             or value.dtype != self.dtype
             or value.ndim != self.dimensions
-            or not value.flags.c_contiguous
+            or not (value.flags.c_contiguous and value.flags.aligned)
             or (self.writable and not value.flags.writeable)
         ):
             raise TypeError(f"expected {self}, found {_described(value)}")
@@ -76,10 +76,14 @@ class ArrayOf:
 
 @dataclass(frozen=True, slots=True)
 class TupleOf:
-    """A named tuple of arrays, all of its fields in their order."""
+    """A named tuple of arrays, all of its fields in their order. `names`: those of the fields, a part of the digest."""
 
     cls: Any
     fields: tuple[Kind, ...]
+    names: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", self.cls._fields)
 
     def put(self, slots: list[int], value: Any) -> None:
         if type(value) is not self.cls:
@@ -91,8 +95,14 @@ class TupleOf:
 def _described(value: Any) -> str:
     if not isinstance(value, np.ndarray):
         return type(value).__name__
-    traits = ["contiguous"] * value.flags.c_contiguous + ["writable"] * value.flags.writeable
-    return " ".join([*traits, f"array of {value.dtype.str} in {value.ndim} dimensions"])
+    flags = value.flags
+    traits = {
+        "contiguous": flags.c_contiguous,
+        "aligned": flags.aligned,
+        "writable": flags.writeable,
+    }
+    found = [name for name, is_so in traits.items() if is_so]
+    return " ".join([*found, f"array of {value.dtype.str} in {value.ndim} dimensions"])
 
 
 NUMBER = Number()
@@ -206,11 +216,13 @@ class LoopGroup:
 
 def digest_of(loops: Sequence[Loop]) -> str:
     """Return a digest of all that decides the code of the loops: functions, constants, compiler and processor."""
+    import llvmlite
     import llvmlite.binding as llvm
 
     digest = hashlib.sha256()
     machine = (llvm.get_default_triple(), llvm.get_host_cpu_name(), _features())
-    compiler = (llvm.llvm_version_info, sys.version_info[:2])
+    # Each minor version of numba has one of llvmlite, which is loaded anyway.
+    compiler = (llvmlite.__version__, sys.version_info[:2])
     digest.update(repr((_CODE_FORMAT, OPERATIONS, machine, compiler)).encode())
     for loop in loops:
         digest.update(repr((loop.name, loop.kinds, loop.results)).encode())

@@ -45,6 +45,9 @@ class Pair(NamedTuple):
     written: Any
 
 
+Swapped = NamedTuple("Pair", [("written", Any), ("read", Any)])  # noqa: UP014 - the same name, other fields
+
+
 @part
 def tripled(value: Any) -> Any:
     return value * FACTOR
@@ -147,6 +150,7 @@ def test_bytes_are_copied(loops: dict[str, Any]) -> None:
 
 
 _READ, _WRITTEN, _FLAGS = np.zeros(3, np.int32), np.zeros(3, np.int64), np.zeros(3, np.bool_)
+_UNALIGNED = np.zeros(13, np.uint8)[1:].view(np.int32)
 _READ_ONLY = np.zeros(3, np.int64)
 _READ_ONLY.setflags(write=False)
 
@@ -155,9 +159,10 @@ _READ_ONLY.setflags(write=False)
     ("arguments", "found"),
     [
         ((Pair(_READ.astype(np.int64), _WRITTEN), 1, _FLAGS), "writable array of <i8 in 1"),
-        ((Pair(_READ[::2], _WRITTEN), 1, _FLAGS), "found writable array of <i4 in 1"),
+        ((Pair(_READ[::2], _WRITTEN), 1, _FLAGS), "found aligned writable array of <i4 in 1"),
         ((Pair(_READ.reshape(1, 3), _WRITTEN), 1, _FLAGS), "array of <i4 in 2 dimensions"),
-        ((Pair(_READ, _READ_ONLY), 1, _FLAGS), "found contiguous array of <i8"),
+        ((Pair(_READ, _READ_ONLY), 1, _FLAGS), "found contiguous aligned array of <i8"),
+        ((Pair(_UNALIGNED, _WRITTEN), 1, _FLAGS), "found contiguous writable array of <i4 in 1"),
         ((Pair([1, 2, 3], _WRITTEN), 1, _FLAGS), "found list"),
         (((_READ, _WRITTEN), 1, _FLAGS), "expected Pair, found tuple"),
         ((Pair(_READ, _WRITTEN), "x", _FLAGS), "invalid literal"),
@@ -262,7 +267,12 @@ def test_the_digest_covers_functions_parts_constants_and_types(
     def digest(*several: Any) -> str:
         return digest_of(group_of(*several).loops)
 
+    def of(cls: Any) -> str:
+        cls.__qualname__, cls.__module__ = "Pair", __name__
+        return digest((fill, (TupleOf(cls, (I64_OUT, I64_OUT)), NUMBER, FLAGS_OUT), 0))
+
     before = digest(ADD)
+    assert of(Pair) != of(Swapped)
     others = {
         digest((subtract, (NUMBER, NUMBER), 1)),
         digest((add, (NUMBER, FLAG), 1)),
