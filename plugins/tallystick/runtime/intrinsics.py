@@ -114,6 +114,24 @@ def _lowest_bit(typing_context, word):
     return types.int64(types.uint64), generate
 
 
+def _prefetch(typing_context, address, at):
+    """Ask the processor to load the byte at `address` + `at` into its cache. Any address is allowed: nothing is read."""
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context, builder, signature, arguments):
+        del signature
+        number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        place = builder.inttoptr(builder.add(*arguments), pointer)
+        # To read, into all levels of the cache, data and no code.
+        builder.call(prefetch, [place, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
 def _zeros(typing_context, count):
     """Return an array of `count` numbers of 64 bits, a constant, on the stack: it is gone when the function returns."""
     from llvmlite import ir
@@ -148,4 +166,5 @@ address_of: Any = Operation(_address_of)
 byte_at: Any = Operation(_byte_at)
 word_at: Any = Operation(_word_at)
 lowest_bit: Any = Operation(_lowest_bit)
+prefetch: Any = Operation(_prefetch)
 zeros: Any = Operation(_zeros)

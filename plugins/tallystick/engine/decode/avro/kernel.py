@@ -26,6 +26,7 @@ from tallystick.runtime.compiled import (
     TupleOf,
     part,
 )
+from tallystick.runtime.intrinsics import copy_bytes as copy
 from tallystick.runtime.intrinsics import zeros
 
 loops = LoopGroup(__name__)
@@ -379,8 +380,7 @@ def copy_bytes(text: Array, spans: Array, offsets: Array, out: Array) -> None:
     """Copy the bytes of a column to `out`; `offsets` are their Arrow offsets."""
     for row in range(spans.size):
         to, begin = np.int64(offsets[row]), spans[row] >> 32
-        for i in range(offsets[row + 1] - to):
-            out[to + i] = text[begin + i]
+        copy(out, to, text, begin, np.int64(offsets[row + 1]) - to)
 
 
 @part

@@ -16,6 +16,7 @@ from tallystick.runtime.compiled import (
     LoopGroup,
     part,
 )
+from tallystick.runtime.intrinsics import copy_bytes
 
 loops = LoopGroup(__name__)
 
@@ -40,8 +41,7 @@ def copy_texts(text: Array, spans: Array, out: Array) -> None:
     to = np.int64(0)
     for slot in range(spans.size):
         begin, size = spans[slot] >> 32, spans[slot] & _SIZE
-        for i in range(size):
-            out[to + i] = text[begin + i]
+        copy_bytes(out, to, text, begin, size)
         to += size
 
 
