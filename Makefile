@@ -116,7 +116,7 @@ demo-pages: setup ## the demo, then all pages of its lake in Chromium, compared 
 	@echo 'made $@ with fresh secrets; next: docker compose up --detach --build --wait'
 
 .PHONY: bench
-bench: setup ## the whole job by tallystick and by others, every result checked (estimated 20 minutes on 2 cores); FULL=1 (hours), SEED, CONTENDERS, OUT
+bench: setup ## the whole job by tallystick and by others, every result checked (estimated 25 minutes on 2 cores); FULL=1 (hours), SEED, CONTENDERS, OUT
 	$(RUN)/python -m bench.whole_job $(if $(FULL),--full) $(if $(SEED),--seed $(SEED)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) \
 	    $(if $(OUT),--out $(OUT))
 
