@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 
-from tallystick.runtime.intrinsics import OPERATIONS
+from tallystick.runtime.intrinsics import Operation
 from tallystick.runtime.loop_cache import cache_folders, read_code, write_code
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -224,7 +224,7 @@ def digest_of(loops: Sequence[Loop]) -> str:
     machine = (llvm.get_default_triple(), llvm.get_host_cpu_name(), _features())
     # Each minor version of numba has one of llvmlite, which is loaded anyway.
     compiler = (llvmlite.__version__, sys.version_info[:2])
-    digest.update(repr((_CODE_FORMAT, OPERATIONS, machine, compiler)).encode())
+    digest.update(repr((_CODE_FORMAT, machine, compiler)).encode())
     for loop in loops:
         digest.update(repr((loop.name, loop.kinds, loop.results)).encode())
         for part_of_it in _described_function(loop.function, set()):
@@ -248,8 +248,8 @@ def _described_function(function: FunctionType, known: set[FunctionType]) -> Ite
         value = function.__globals__.get(name)
         if isinstance(value, Part | Loop):
             yield from _described_function(value.function, known)
-        elif isinstance(value, FunctionType):
-            yield from _described_function(value, known)
+        elif isinstance(value, Operation):
+            yield from _described_function(value.define, known)
         elif isinstance(value, np.ndarray):
             yield repr((name, value.dtype.str, value.shape)).encode() + value.tobytes()
         elif isinstance(value, int | float | tuple | np.generic):
@@ -290,6 +290,6 @@ def _link(group: LoopGroup, code: bytes) -> Mapping[str, Callable[[Any], None]]:
         for loop in group.loops:
             library.export_symbol(loop.name)
         linked = library.link(_linkers[0], f"{group.module}.{len(_linkers)}")
-    # Without it, the code would be freed with the last reference.
-    _linkers.append(linked)
+        # Without it, the code would be freed with the last reference.
+        _linkers.append(linked)
     return {loop.name: cast("Any", _Call(linked[loop.name])) for loop in group.loops}

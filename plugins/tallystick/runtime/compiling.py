@@ -127,7 +127,7 @@ def _resolved(function: FunctionType, known: dict[int, Any]) -> Any:
                 space[name] = _resolved(value.function, known)
         copied = FunctionType(function.__code__, space, function.__name__)
         copied.__module__, copied.__qualname__ = function.__module__, function.__qualname__
-        known[id(function)] = numba.njit(nogil=True)(copied)
+        known[id(function)] = numba.njit(copied)
     return known[id(function)]
 
 

@@ -1,7 +1,6 @@
 """Operations on bytes that compiled loops need and numba lacks. The caller checks all bounds.
 
-Importing this module does not load numba. After a change of what an operation does, change OPERATIONS too: the cache of
-compiled loops does not see what an operation generates.
+Importing this module does not load numba.
 """
 
 # mypy does not see the types of numba's decorators.
@@ -11,24 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
-
-OPERATIONS = 1
-"""The version of all operations, a part of the digest of compiled loops."""
+from types import FunctionType
+from typing import Any, cast
 
 
 class Operation:
     """An operation inside of compiled loops; Python cannot call it."""
 
     def __init__(self, define: Callable[..., Any]) -> None:
-        self._define = define
+        self.define = cast("FunctionType", define)
 
     @cache  # noqa: B019 - one per operation, for ever
     def of_numba(self) -> Any:
         """Return numba's operation. Loads numba."""
         from numba.extending import intrinsic
 
-        return intrinsic(prefer_literal=True)(self._define)
+        return intrinsic(prefer_literal=True)(self.define)
 
 
 def _copy_bytes(typing_context, into, into_at, source, source_at, count):
