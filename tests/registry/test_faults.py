@@ -65,7 +65,7 @@ def test_a_passing_fault_is_retried(registry: TestRegistry, faults: list[HttpFau
     [
         (FAILED, r"answered 500 to GET /schemas/ids/1\."),
         (BUSY, r"answered 429 to GET /schemas/ids/1\."),
-        (CLOSED, "did not answer GET /schemas/ids/1: the answer is incomplete, or is not HTTP"),
+        (CLOSED, "did not answer GET /schemas/ids/1: the connection was closed without an answer"),
         (RESET, "did not answer GET /schemas/ids/1: Connection reset by peer"),
         (CUT, "did not answer GET /schemas/ids/1: the answer is incomplete"),
         (HANG, "did not answer GET /schemas/ids/1: no answer within 1 s"),

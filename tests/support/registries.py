@@ -38,9 +38,9 @@ class TestRegistry:
         options = self.server.client_settings() | {"timeout_s": 30} | changes
         return RegistrySettings.from_mapping(options, source="the test")
 
-    def client(self, *, patience_s: float = 0.0, **changes: Any) -> RegistryClient:
-        """Return our client, which by default tries each request once."""
-        return RegistryClient(self.settings(**changes), patience_s=patience_s)
+    def client(self, **changes: Any) -> RegistryClient:
+        """Return our client; it repeats a request when Apicurio closes the connection without an answer (`register`)."""
+        return RegistryClient(self.settings(**changes))
 
     def subject(self) -> str:
         """Return a name that no other test uses; it has signs that a path must not contain as they are."""

@@ -44,7 +44,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     DEAD_LETTERS: {"partition": '"partition"', "offset": '"offset"', "value": "value"},
     TOTALS: {name: name for name in ("event_type", "hour", "events", "revenue")},
 }
-_WARM_UP_S = 240.0
+_WARM_UP_S = 1800.0  # at its end the JVM verifies and writes each class; other work may go on at the same time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,12 @@ import numpy as np
 
 from tallystick.runtime.compiled import (
     FLAG,
-    I32_OUT,
-    I64,
-    I64_OUT,
+    INT32S_OUT,
+    INT64S,
+    INT64S_OUT,
     NUMBER,
-    U8,
-    U8_OUT,
+    UINT8S,
+    UINT8S_OUT,
     LoopGroup,
     part,
 )
@@ -58,19 +58,19 @@ def read_varint(body, at, end):
 
 
 @loops.loop(
-    U8,  # body: the records of one batch
-    I64,  # header: count, base offset, offsets spanned, base timestamp, append timestamp, use it?, start, end
+    UINT8S,  # body: the records of one batch
+    INT64S,  # header: count, base offset, offsets spanned, base timestamp, append timestamp, use it?, start, end
     NUMBER,  # row to write first
-    I64_OUT,  # offsets
-    I64_OUT,  # timestamps
-    I32_OUT,  # key ends, one longer than there are rows
-    U8_OUT,  # key bytes
-    U8_OUT,  # key validity
-    I32_OUT,  # value ends
-    U8_OUT,  # value bytes
-    U8_OUT,  # value validity
-    I64_OUT,  # header starts: the position of each row's headers in the body
-    I64_OUT,  # header stops: the end of the row's record, which is the end of its headers
+    INT64S_OUT,  # offsets
+    INT64S_OUT,  # timestamps
+    INT32S_OUT,  # key ends, one longer than there are rows
+    UINT8S_OUT,  # key bytes
+    UINT8S_OUT,  # key validity
+    INT32S_OUT,  # value ends
+    UINT8S_OUT,  # value bytes
+    UINT8S_OUT,  # value validity
+    INT64S_OUT,  # header starts: the position of each row's headers in the body
+    INT64S_OUT,  # header stops: the end of the row's record, which is the end of its headers
     FLAG,  # True to decode headers
     results=4,
 )
@@ -175,18 +175,18 @@ def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's
 
 
 @loops.loop(
-    U8,  # body
-    I64,  # header starts, of the rows from `row` to `row_end`
-    I64,  # header stops, of the same rows
+    UINT8S,  # body
+    INT64S,  # header starts, of the rows from `row` to `row_end`
+    INT64S,  # header stops, of the same rows
     NUMBER,
     NUMBER,
-    I32_OUT,  # list ends, by row
+    INT32S_OUT,  # list ends, by row
     NUMBER,  # header to write first
-    I32_OUT,  # key ends, by header
-    U8_OUT,
-    I32_OUT,  # value ends, by header
-    U8_OUT,
-    U8_OUT,  # value validity, by header
+    INT32S_OUT,  # key ends, by header
+    UINT8S_OUT,
+    INT32S_OUT,  # value ends, by header
+    UINT8S_OUT,
+    UINT8S_OUT,  # value validity, by header
     results=2,
 )
 def decode_headers(

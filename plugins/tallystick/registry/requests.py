@@ -10,7 +10,13 @@ import json
 import ssl
 import time
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from http.client import (
+    HTTPConnection,
+    HTTPException,
+    HTTPResponse,
+    HTTPSConnection,
+    RemoteDisconnected,
+)
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -231,6 +237,8 @@ def _reason(error: Exception, timeout_s: int) -> str:
         return f"no answer within {timeout_s} s"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {(error.reason or 'no reason').replace('_', ' ').lower()}"
+    if isinstance(error, RemoteDisconnected):
+        return "the connection was closed without an answer"
     if isinstance(error, HTTPException):
         return "the answer is incomplete, or is not HTTP"
     return getattr(error, "strerror", None) or type(error).__name__

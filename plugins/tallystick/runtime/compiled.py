@@ -109,9 +109,9 @@ def _described(value: Any) -> str:
 NUMBER = Number()
 FLAG = Number(is_flag=True)
 # Arrays of one dimension, which the loop reads, and those that it writes into.
-U8, U8_OUT = ArrayOf("|u1", writable=False), ArrayOf("|u1")
-I32, I32_OUT = ArrayOf("<i4", writable=False), ArrayOf("<i4")
-I64, I64_OUT = ArrayOf("<i8", writable=False), ArrayOf("<i8")
+UINT8S, UINT8S_OUT = ArrayOf("|u1", writable=False), ArrayOf("|u1")
+INT32S, INT32S_OUT = ArrayOf("<i4", writable=False), ArrayOf("<i4")
+INT64S, INT64S_OUT = ArrayOf("<i8", writable=False), ArrayOf("<i8")
 FLAGS, FLAGS_OUT = ArrayOf("|b1", writable=False), ArrayOf("|b1")
 
 

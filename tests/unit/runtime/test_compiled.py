@@ -18,11 +18,11 @@ from tallystick.runtime import compiled as cache
 from tallystick.runtime.compiled import (
     FLAG,
     FLAGS_OUT,
-    I32,
-    I64,
-    I64_OUT,
+    INT32S,
+    INT64S,
+    INT64S_OUT,
     NUMBER,
-    U8,
+    UINT8S,
     ArrayOf,
     Kind,
     LoopGroup,
@@ -94,10 +94,10 @@ def copied(source: Any, out: Any) -> None:
 ADD: tuple[Any, Any, int] = (add, (NUMBER, NUMBER), 1)
 ALL: list[tuple[Any, Any, int]] = [
     ADD,
-    (fill, (TupleOf(Pair, (I32, I64_OUT)), NUMBER, FLAGS_OUT), 0),
+    (fill, (TupleOf(Pair, (INT32S, INT64S_OUT)), NUMBER, FLAGS_OUT), 0),
     (shape, (ArrayOf("<f4", 2), FLAG), 3),
-    (on_the_stack, (I64,), 1),
-    (copied, (U8, ArrayOf("|u1")), 0),
+    (on_the_stack, (INT64S,), 1),
+    (copied, (UINT8S, ArrayOf("|u1")), 0),
 ]
 
 
@@ -269,7 +269,7 @@ def test_the_digest_covers_functions_parts_constants_and_types(
 
     def of(cls: Any) -> str:
         cls.__qualname__, cls.__module__ = "Pair", __name__
-        return digest((fill, (TupleOf(cls, (I64_OUT, I64_OUT)), NUMBER, FLAGS_OUT), 0))
+        return digest((fill, (TupleOf(cls, (INT64S_OUT, INT64S_OUT)), NUMBER, FLAGS_OUT), 0))
 
     before = digest(ADD)
     assert of(Pair) != of(Swapped)

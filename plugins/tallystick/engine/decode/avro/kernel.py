@@ -14,13 +14,13 @@ from tallystick.engine.decode.halves import ELEMENTS_MAX
 from tallystick.engine.decode.json.scan import Array, Int
 from tallystick.runtime.compiled import (
     FLAGS_OUT,
-    I32,
-    I32_OUT,
-    I64,
-    I64_OUT,
+    INT32S,
+    INT32S_OUT,
+    INT64S,
+    INT64S_OUT,
     NUMBER,
-    U8,
-    U8_OUT,
+    UINT8S,
+    UINT8S_OUT,
     ArrayOf,
     LoopGroup,
     TupleOf,
@@ -128,16 +128,16 @@ def _forget(row: Int, before: Array, program: ProgramArrays, slots: SlotArrays) 
 
 
 @loops.loop(
-    U8,
-    I32,  # offsets
+    UINT8S,
+    INT32S,  # offsets
     NUMBER,
     NUMBER,
-    TupleOf(ProgramArrays, (I32,) * 8),
+    TupleOf(ProgramArrays, (INT32S,) * 8),
     TupleOf(
         SlotArrays,
-        (U8_OUT, I64_OUT, I32_OUT, I64, I64_OUT, I64, FLAGS_OUT, I64_OUT),
+        (UINT8S_OUT, INT64S_OUT, INT32S_OUT, INT64S, INT64S_OUT, INT64S, FLAGS_OUT, INT64S_OUT),
     ),
-    TupleOf(VerdictArrays, (U8_OUT, I32_OUT, I32_OUT)),
+    TupleOf(VerdictArrays, (UINT8S_OUT, INT32S_OUT, INT32S_OUT)),
     results=1,
 )
 def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per record costs a reference count per array
@@ -375,7 +375,7 @@ def read_records(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call pe
     return offsets.size - 1
 
 
-@loops.loop(U8, I64, I32, U8_OUT)
+@loops.loop(UINT8S, INT64S, INT32S, UINT8S_OUT)
 def copy_bytes(text: Array, spans: Array, offsets: Array, out: Array) -> None:
     """Copy the bytes of a column to `out`; `offsets` are their Arrow offsets."""
     for row in range(spans.size):
@@ -392,7 +392,7 @@ def _has_39_digits(low: Int, high: Int) -> bool:
     return bool(high > _LIMIT_HIGH or (high == _LIMIT_HIGH and low >= _LIMIT_LOW))
 
 
-@loops.loop(U8, I64, U8, ArrayOf("<i8", 2), FLAGS_OUT)
+@loops.loop(UINT8S, INT64S, UINT8S, ArrayOf("<i8", 2), FLAGS_OUT)
 def read_decimals(text: Array, spans: Array, present: Array, out: Array, bad: Array) -> None:
     """Read big-endian two's complement numbers as Arrow's 128 bits, in little-endian halves; mark those of 39 digits."""
     for row in range(spans.size):

@@ -10,11 +10,11 @@ import numpy as np
 
 from tallystick.engine.decode.json.scan import Array, Int
 from tallystick.runtime.compiled import (
-    I32,
-    I32_OUT,
+    INT32S,
+    INT32S_OUT,
     NUMBER,
-    U8,
-    U8_OUT,
+    UINT8S,
+    UINT8S_OUT,
     ArrayOf,
     LoopGroup,
     part,
@@ -67,15 +67,15 @@ def _line_end(text: Array, begin: Int, end: Int) -> Int:
 
 
 @loops.loop(
-    U8,
-    I32,  # offsets
+    UINT8S,
+    INT32S,  # offsets
     NUMBER,
     NUMBER,
     ArrayOf("|u1", 2),  # kinds
     ArrayOf("<i4", 2),  # begins
     ArrayOf("<i4", 2),  # sizes
-    U8_OUT,  # verdicts
-    I32_OUT,  # found
+    UINT8S_OUT,  # verdicts
+    INT32S_OUT,  # found
 )
 def find_fields(
     text: Array,
@@ -126,7 +126,7 @@ def find_fields(
                 kinds[field, row], sizes[field, row] = NOTHING, 0
 
 
-@loops.loop(U8, NUMBER, U8, I32, I32, I32_OUT)
+@loops.loop(UINT8S, NUMBER, UINT8S, INT32S, INT32S, INT32S_OUT)
 def measure_fields(
     text: Array, quote: Int, kinds: Array, begins: Array, sizes: Array, offsets: Array
 ) -> None:
@@ -143,7 +143,7 @@ def measure_fields(
         offsets[row + 1] = offsets[row] + size
 
 
-@loops.loop(U8, NUMBER, U8, I32, I32, U8_OUT)
+@loops.loop(UINT8S, NUMBER, UINT8S, INT32S, INT32S, UINT8S_OUT)
 def copy_fields(
     text: Array, quote: Int, kinds: Array, begins: Array, offsets: Array, out: Array
 ) -> None:

@@ -39,13 +39,13 @@ from tallystick.engine.decode.json.scan import (
 from tallystick.runtime.compiled import (
     FLAGS,
     FLAGS_OUT,
-    I32,
-    I32_OUT,
-    I64,
-    I64_OUT,
+    INT32S,
+    INT32S_OUT,
+    INT64S,
+    INT64S_OUT,
     NUMBER,
-    U8,
-    U8_OUT,
+    UINT8S,
+    UINT8S_OUT,
     LoopGroup,
     TupleOf,
     part,
@@ -240,21 +240,31 @@ def _forget(row: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -
 
 
 @loops.loop(
-    U8,  # content
-    I32,  # offsets
+    UINT8S,  # content
+    INT32S,  # offsets
     NUMBER,
     NUMBER,
     NUMBER,
     TupleOf(
         LayoutArrays,
         # The names and whether they are plain come before the positions.
-        (*(I32,) * 9, I64, U8, FLAGS, I32),
+        (*(INT32S,) * 9, INT64S, UINT8S, FLAGS, INT32S),
     ),
     TupleOf(
         FoundArrays,
-        (U8_OUT, I32_OUT, I32_OUT, I32_OUT, I64, I64_OUT, I64, FLAGS_OUT, I64_OUT),
+        (
+            UINT8S_OUT,
+            INT32S_OUT,
+            INT32S_OUT,
+            INT32S_OUT,
+            INT64S,
+            INT64S_OUT,
+            INT64S,
+            FLAGS_OUT,
+            INT64S_OUT,
+        ),
     ),
-    U8_OUT,  # needs_exact
+    UINT8S_OUT,  # needs_exact
     results=1,
 )
 def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per record costs a reference count per array

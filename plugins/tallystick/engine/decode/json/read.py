@@ -22,12 +22,12 @@ from tallystick.engine.decode.json.scan import (
 )
 from tallystick.runtime.compiled import (
     FLAG,
-    I32,
-    I32_OUT,
-    I64_OUT,
+    INT32S,
+    INT32S_OUT,
+    INT64S_OUT,
     NUMBER,
-    U8,
-    U8_OUT,
+    UINT8S,
+    UINT8S_OUT,
     ArrayOf,
     LoopGroup,
     part,
@@ -41,7 +41,7 @@ loops = LoopGroup(__name__)
 # for the values of later rows. (Where there is no value, the begin is any number.)
 _AHEAD = 16
 # Of a batch: its text, and by row kind, begin and size.
-_FIELD = (U8, U8, I32, I32)
+_FIELD = (UINT8S, UINT8S, INT32S, INT32S)
 _POWERS = np.array([10.0**n for n in range(23)])
 # Ten times this plus nine still fits 64 bits.
 _APPENDABLE_MAX = 922_337_203_685_477_579
@@ -90,7 +90,7 @@ def _scaled(text: Int, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
     return True, -value if negative else value
 
 
-@loops.loop(*_FIELD, NUMBER, FLAG, NUMBER, NUMBER, I64_OUT, U8_OUT)
+@loops.loop(*_FIELD, NUMBER, FLAG, NUMBER, NUMBER, INT64S_OUT, UINT8S_OUT)
 def read_scaled(
     content: Array,
     kinds: Array,
@@ -120,7 +120,7 @@ def read_scaled(
             needs_exact[row] = 1
 
 
-@loops.loop(*_FIELD, ArrayOf("<f8"), U8_OUT, U8_OUT)
+@loops.loop(*_FIELD, ArrayOf("<f8"), UINT8S_OUT, UINT8S_OUT)
 def read_doubles(
     content: Array,
     kinds: Array,
@@ -244,7 +244,7 @@ def _unescaped(text: Int, at: Int, end: Int, out: Array, to: Int) -> Int:
     return to - first
 
 
-@loops.loop(*_FIELD, I32_OUT, U8_OUT)
+@loops.loop(*_FIELD, INT32S_OUT, UINT8S_OUT)
 def measure_strings(
     content: Array, kinds: Array, begins: Array, sizes: Array, offsets: Array, needs_exact: Array
 ) -> None:
@@ -269,7 +269,7 @@ def measure_strings(
         offsets[row + 1] = total
 
 
-@loops.loop(U8, U8, I32, I32, I32, U8_OUT)
+@loops.loop(UINT8S, UINT8S, INT32S, INT32S, INT32S, UINT8S_OUT)
 def copy_strings(
     text: Array, kinds: Array, begins: Array, offsets: Array, sizes: Array, out: Array
 ) -> None:
@@ -320,7 +320,7 @@ def _day(text: Int, at: Int) -> tuple[bool, Int]:
     return True, 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719468
 
 
-@loops.loop(*_FIELD, I32_OUT, U8_OUT)
+@loops.loop(*_FIELD, INT32S_OUT, UINT8S_OUT)
 def read_dates(
     content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
@@ -389,7 +389,7 @@ def _time(text: Int, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
     return False, np.int64(0)
 
 
-@loops.loop(*_FIELD, FLAG, I64_OUT, U8_OUT)
+@loops.loop(*_FIELD, FLAG, INT64S_OUT, UINT8S_OUT)
 def read_times(
     content: Array,
     kinds: Array,
@@ -416,7 +416,7 @@ def read_times(
             needs_exact[row] = 1
 
 
-@loops.loop(*_FIELD, I64_OUT, U8_OUT)
+@loops.loop(*_FIELD, INT64S_OUT, UINT8S_OUT)
 def read_times_of_day(
     content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
@@ -438,7 +438,7 @@ def read_times_of_day(
             needs_exact[row] = 1
 
 
-@loops.loop(*_FIELD, ArrayOf("|u1", 2), U8_OUT)
+@loops.loop(*_FIELD, ArrayOf("|u1", 2), UINT8S_OUT)
 def read_uuids(
     content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
@@ -474,7 +474,7 @@ def _uuid(text: Int, at: Int, out: Array, row: Int) -> bool:
     return True
 
 
-@loops.loop(U8, I32, I32, U8_OUT)
+@loops.loop(UINT8S, INT32S, INT32S, UINT8S_OUT)
 def copy_spans(text: Array, begins: Array, offsets: Array, out: Array) -> None:
     """Copy a span of `text` per row; `offsets` are the Arrow offsets of the copies in `out`."""
     for row in range(begins.size):
@@ -482,7 +482,7 @@ def copy_spans(text: Array, begins: Array, offsets: Array, out: Array) -> None:
         copy_bytes(out, to, text, np.int64(begins[row]), np.int64(offsets[row + 1]) - to)
 
 
-@loops.loop(I32, I32, I32, I32_OUT)
+@loops.loop(INT32S, INT32S, INT32S, INT32S_OUT)
 def measure_rest(begins: Array, ends: Array, lengths: Array, offsets: Array) -> None:
     """Fill the Arrow offsets of a column of JSON objects, each of `lengths` entries, which are the spans of the text."""
     entry = 0
@@ -495,7 +495,7 @@ def measure_rest(begins: Array, ends: Array, lengths: Array, offsets: Array) -> 
         offsets[row + 1] = offsets[row] + size
 
 
-@loops.loop(U8, I32, I32, I32, I32, U8_OUT)
+@loops.loop(UINT8S, INT32S, INT32S, INT32S, INT32S, UINT8S_OUT)
 def copy_rest(
     text: Array, begins: Array, ends: Array, lengths: Array, offsets: Array, out: Array
 ) -> None:

@@ -35,13 +35,13 @@ from tallystick.engine.decode.protobuf.program import Array, MessageProgram
 from tallystick.engine.decode.protobuf.slots import MessageSlots, buffers, empty, grown
 from tallystick.runtime.compiled import (
     FLAGS_OUT,
-    I32,
-    I32_OUT,
-    I64,
-    I64_OUT,
+    INT32S,
+    INT32S_OUT,
+    INT64S,
+    INT64S_OUT,
     NUMBER,
-    U8,
-    U8_OUT,
+    UINT8S,
+    UINT8S_OUT,
     LoopGroup,
     TupleOf,
     part,
@@ -149,17 +149,17 @@ def _clear(node: Int, slot: Int, program: MessageProgram, slots: MessageSlots) -
 
 
 @loops.loop(
-    U8,
-    I32,  # offsets
+    UINT8S,
+    INT32S,  # offsets
     NUMBER,
     NUMBER,
-    TupleOf(MessageProgram, (*(I32,) * 17, I64)),
+    TupleOf(MessageProgram, (*(INT32S,) * 17, INT64S)),
     TupleOf(
         MessageSlots,
         (
-            *(U8_OUT, I64_OUT, I64, I64_OUT, I64, FLAGS_OUT),
-            *(U8_OUT, I64_OUT, I32_OUT, I64_OUT, I64_OUT),  # faults
-            *(I64_OUT, I64_OUT),
+            *(UINT8S_OUT, INT64S_OUT, INT64S, INT64S_OUT, INT64S, FLAGS_OUT),
+            *(UINT8S_OUT, INT64S_OUT, INT32S_OUT, INT64S_OUT, INT64S_OUT),  # faults
+            *(INT64S_OUT, INT64S_OUT),
         ),
     ),
     results=1,

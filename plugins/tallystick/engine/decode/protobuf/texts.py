@@ -9,10 +9,10 @@ from tallystick.engine.decode.protobuf.program import Array
 from tallystick.runtime.compiled import (
     FLAG,
     FLAGS_OUT,
-    I32_OUT,
-    I64,
-    U8,
-    U8_OUT,
+    INT32S_OUT,
+    INT64S,
+    UINT8S,
+    UINT8S_OUT,
     LoopGroup,
     part,
 )
@@ -25,7 +25,7 @@ _SIZE = (1 << 32) - 1
 PAIRWISE_MAX = 16
 
 
-@loops.loop(I64, I32_OUT)
+@loops.loop(INT64S, INT32S_OUT)
 def measure_texts(spans: Array, offsets: Array) -> None:
     """Fill the Arrow offsets of a column of spans."""
     total = np.int64(0)
@@ -35,7 +35,7 @@ def measure_texts(spans: Array, offsets: Array) -> None:
         offsets[slot + 1] = total
 
 
-@loops.loop(U8, I64, U8_OUT)
+@loops.loop(UINT8S, INT64S, UINT8S_OUT)
 def copy_texts(text: Array, spans: Array, out: Array) -> None:
     """Copy the spans of `text` one after another into `out`."""
     to = np.int64(0)
@@ -59,7 +59,7 @@ def _same(text: Array, one: Int, other: Int, is_text: bool) -> bool:
     return bool(first == last)
 
 
-@loops.loop(U8, I64, FLAG, I64, FLAGS_OUT, results=1)
+@loops.loop(UINT8S, INT64S, FLAG, INT64S, FLAGS_OUT, results=1)
 def mark_replaced(text: Array, keys: Array, is_text: bool, lengths: Array, replaced: Array) -> Int:
     """Mark the entries whose key a later entry of the same map has. Return how many maps were too large to compare."""
     first, large = np.int64(0), 0
