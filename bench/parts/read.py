@@ -1,6 +1,6 @@
 """The CPU cost of a record: tallystick's range reader and confluent-kafka's consume(), into the same four Arrow columns.
 
-    python -m bench.parts.read [--records 2000000] [--rounds 3]
+    python -m bench.parts.read [--records 2000000] [--rounds 3] [--batch-bytes 1000000]
 
 Starts its own broker in a temporary folder, produces records of about 271 bytes of JSON (lz4, 4 partitions), compares
 all rows of both readers, then measures them in turn: CPU seconds of this process (all its threads) per million records.
@@ -34,6 +34,7 @@ from tallystick_devstack.kafka import KafkaBroker
 
 PARTITIONS = 4
 TOPIC = "events"
+BATCH_BYTES = 1_000_000
 RATIO_MIN = 5.0
 CONSUME_AT_ONCE = 50_000
 COLUMNS = ["offset", "timestamp", "key", "value"]
@@ -41,15 +42,20 @@ Read = Callable[[int, int], Iterator[pa.RecordBatch]]
 
 
 def produce(
-    bootstrap: str, records: int, *, partitions: int = PARTITIONS, codec: str = "lz4"
+    bootstrap: str,
+    records: int,
+    *,
+    partitions: int = PARTITIONS,
+    codec: str = "lz4",
+    batch_bytes: int = BATCH_BYTES,
 ) -> None:
-    """Fill the topic. One value in 200 is broken JSON."""
+    """Fill the topic with batches of at most `batch_bytes`, uncompressed. One value in 200 is broken JSON."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, partitions, 1)])[TOPIC].result(30)
     settings = {
         "compression.type": codec,
         "linger.ms": 50,
-        "batch.size": 1_000_000,
+        "batch.size": batch_bytes,
         "enable.idempotence": True,
     }
     queue = {"queue.buffering.max.messages": 500_000}
@@ -169,13 +175,16 @@ def main() -> int:
     )
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--batch-bytes", type=int, default=BATCH_BYTES, help="the producer's batch.size"
+    )
     arguments = parser.parse_args()
     warm()
     with (
         tempfile.TemporaryDirectory(prefix="bench-read-") as folder,
         KafkaBroker(Path(folder)) as broker,
     ):
-        produce(broker.bootstrap, arguments.records)
+        produce(broker.bootstrap, arguments.records, batch_bytes=arguments.batch_bytes)
         with LogPlanner(KafkaSettings(bootstrap_servers=(broker.bootstrap,))) as planner:
             state = planner.describe([TOPIC])[TOPIC]
         ends = [partition.high_watermark for partition in state.partitions]

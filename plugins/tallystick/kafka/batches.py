@@ -72,7 +72,7 @@ def walk(records: bytes, *, place: str, verify: bool = True) -> Iterator[Batch]:
     at, size = 0, len(whole)
     reached = 0
     while size - at > _MAGIC_AT:
-        batch, at = _batch_at(whole, at, place=place, verify=verify)
+        batch, at = _batch_at(records, whole, at, place=place, verify=verify)
         if batch is None:
             return
         if batch.base_offset < reached:
@@ -81,7 +81,10 @@ def walk(records: bytes, *, place: str, verify: bool = True) -> Iterator[Batch]:
         yield batch
 
 
-def _batch_at(whole: memoryview, at: int, *, place: str, verify: bool) -> tuple[Batch | None, int]:
+def _batch_at(
+    records: bytes, whole: memoryview, at: int, *, place: str, verify: bool
+) -> tuple[Batch | None, int]:
+    """Return the batch at a position (None: incomplete) and the position after it. `whole` is a view of `records`."""
     base_offset, length = struct.unpack_from(">qi", whole, at)
     where = f"{place} batch at offset {base_offset}"
     magic = whole[at + _MAGIC_AT]
@@ -108,8 +111,8 @@ def _batch_at(whole: memoryview, at: int, *, place: str, verify: bool) -> tuple[
         _,
         count,
     ) = fields
-    # The checksum library needs read-only bytes; this copy costs less than decoding the records once.
-    if verify and google_crc32c.value(bytes(whole[at + _CRC_FROM : end])) != crc:
+    # The checksum library takes no views; this copy costs less than decoding the records once.
+    if verify and google_crc32c.value(records[at + _CRC_FROM : end]) != crc:
         raise damaged(where, "its checksum does not match")
     if base_offset < 0 or last_delta < 0 or base_offset + last_delta >= OFFSET_MAX:
         raise damaged(where, f"it spans offsets {base_offset} to {base_offset} + {last_delta}")

@@ -6,6 +6,7 @@ set-up to fill the cache.
 
 from __future__ import annotations
 
+import struct
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +34,9 @@ _FIELDS: Final = (
     pa.field("value", pa.binary()),
 )
 INT32_MAX: Final = 2**31 - 1
+_FIELDS_OF_BATCH: Final = struct.Struct(
+    "=8q"
+)  # assigning to an array of numpy takes ten times as long
 
 
 def columns_schema(*, headers: bool) -> pa.Schema:
@@ -92,6 +96,9 @@ class Columns:
         self._values = _Binary(rows, bytes_room)
         self._starts = np.empty(rows if headers else 1, np.int64)
         self._stops = np.empty_like(self._starts)
+        self._header: Any = np.zeros(_FIELDS_OF_BATCH.size // 8, np.int64)
+        # Prepared again if an array is replaced by a larger one; batches of few records come by the ten thousands.
+        self._call: Any = None
 
     def fits(self, batch: Batch, records: memoryview) -> bool:
         """Return True if a batch fits."""
@@ -110,12 +117,15 @@ class Columns:
         body = np.frombuffer(records, np.uint8)
         span = batch.end_offset - batch.base_offset
         times = (batch.base_timestamp, batch.max_timestamp, int(batch.append_time))
-        header = np.array([batch.count, batch.base_offset, span, *times, start, end], np.int64)
-        problem, row, found = self._decode(body, header)
+        _FIELDS_OF_BATCH.pack_into(
+            self._header, 0, batch.count, batch.base_offset, span, *times, start, end
+        )
+        problem, row, found = self._decode(body)
         while problem in (KEYS_FULL, VALUES_FULL):
             full = self._keys if problem == KEYS_FULL else self._values
+            self._call = None  # it holds the buffer
             full.grow(int(full.ends[self.rows]) + len(records))
-            problem, row, found = self._decode(body, header)
+            problem, row, found = self._decode(body)
         if problem == OK and self._headers is not None:
             problem = self._headers.add(body, self._starts, self._stops, self.rows, row, found)
         if problem != OK:
@@ -125,28 +135,33 @@ class Columns:
         self._bytes_taken += len(records)
         return added
 
-    def _decode(self, body: Any, header: Any) -> tuple[int, int, int]:
-        problem, row, found, _ = decode_records(
-            body,
-            header,
-            self.rows,
-            self._offsets,
-            self._timestamps,
-            self._keys.ends,
-            self._keys.bytes,
-            self._keys.valid,
-            self._values.ends,
-            self._values.bytes,
-            self._values.valid,
-            self._starts,
-            self._stops,
-            self._headers is not None,
-        )
-        return int(problem), int(row), int(found)
+    def _decode(self, body: Any) -> tuple[int, int, int]:
+        if self._call is None:
+            self._call = decode_records.prepared(
+                body,
+                self.rows,
+                self._header,
+                self._offsets,
+                self._timestamps,
+                self._keys.ends,
+                self._keys.bytes,
+                self._keys.valid,
+                self._values.ends,
+                self._values.bytes,
+                self._values.valid,
+                self._starts,
+                self._stops,
+                self._headers is not None,
+            )
+        else:
+            self._call.replace(body, self.rows)
+        problem, row, found, _ = self._call()
+        return problem, row, found
 
     def take(self) -> pa.RecordBatch:
         """Return the added rows as one RecordBatch. The columns cannot be used afterwards."""
         rows = self.rows
+        self._call = None  # it holds the buffers
         columns = [
             pa.Array.from_buffers(pa.int64(), rows, [None, pa.py_buffer(self._offsets[:rows])], 0),
             pa.Array.from_buffers(

@@ -59,8 +59,8 @@ def read_varint(body, at, end):
 
 @loops.loop(
     UINT8S,  # body: the records of one batch
-    INT64S,  # header: count, base offset, offsets spanned, base timestamp, append timestamp, use it?, start, end
     NUMBER,  # row to write first
+    INT64S,  # header: count, base offset, offsets spanned, base timestamp, append timestamp, use it?, start, end
     INT64S_OUT,  # offsets
     INT64S_OUT,  # timestamps
     INT32S_OUT,  # key ends, one longer than there are rows
@@ -76,8 +76,8 @@ def read_varint(body, at, end):
 )
 def decode_records(  # noqa: C901, PLR0912, PLR0915 - one pass over one record's fields, in wire order
     body,
-    header,
     row,
+    header,
     offsets,
     timestamps,
     key_ends,

@@ -139,10 +139,18 @@ class _Reading:
         self._columns: Columns | None = None
         self._rack = reader.settings.client_rack or ""
         self._replica: int | None = None
-        # The read position, with the leader epoch of the record before it: the log must still hold that record.
-        self._reached = Position(offset=span.start, leader_epoch=leader_epoch)
+        self._begun = Position(offset=span.start, leader_epoch=leader_epoch)
+        self._passed: Batch | None = None
         self._layout = self._identified()
         self._require_same_log(self._reached)
+
+    @property
+    def _reached(self) -> Position:
+        """The read position, with the leader epoch of the record before it: the log must still hold that record."""
+        if self._passed is None:
+            return self._begun
+        offset = min(self._passed.end_offset, self._span.end)
+        return Position(offset=offset, leader_epoch=self._passed.leader_epoch)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Fetch, decode and yield until every offset of the span has a class.
@@ -210,9 +218,7 @@ class _Reading:
                 self.tally.pass_batch(batch, aborted=self._count_inside(batch))
             else:
                 yield from self._add(batch)
-            self._reached = Position(
-                offset=min(batch.end_offset, self._span.end), leader_epoch=batch.leader_epoch
-            )
+            self._passed = batch
             if self.tally.done and not self._check.undecided:
                 break
 

@@ -24,20 +24,24 @@ from types import CodeType, FunctionType
 from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
+import pyarrow as pa
 
 from tallystick.runtime.intrinsics import Operation
 from tallystick.runtime.loop_cache import cache_folders, read_code, write_code
 
 F = TypeVar("F", bound=Callable[..., Any])
 # A part of the digest, which does not cover the module `compiling`: change it with what that generates.
-_CODE_FORMAT = "tallystick.loops/1"
+_CODE_FORMAT = "tallystick.loops/2"
 
 
 # ---------------------------------------------------------------- the types of arguments
 
 
 class Kind(Protocol):
-    """The type of an argument, which is passed as some whole numbers of 64 bits."""
+    """The type of an argument, which is passed as some whole numbers of 64 bits: `words` of them."""
+
+    @property
+    def words(self) -> int: ...
 
     def put(self, slots: list[int], value: Any) -> None:
         """Append the numbers of a value. Raises TypeError if it has another type."""
@@ -50,6 +54,10 @@ class Number:
 
     is_flag: bool = False
 
+    @property
+    def words(self) -> int:
+        return 1
+
     def put(self, slots: list[int], value: Any) -> None:
         slots.append(int(value))
 
@@ -61,17 +69,27 @@ class ArrayOf:
     dtype: str
     dimensions: int = 1
     writable: bool = True
+    # To compare a dtype with its name takes microseconds.
+    _dtype: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_dtype", np.dtype(self.dtype))
+
+    @property
+    def words(self) -> int:
+        return 1 + self.dimensions
 
     def put(self, slots: list[int], value: Any) -> None:
         if (
             type(value) is not np.ndarray
-            or value.dtype != self.dtype
+            or value.dtype != self._dtype
             or value.ndim != self.dimensions
-            or not (value.flags.c_contiguous and value.flags.aligned)
-            or (self.writable and not value.flags.writeable)
+            or not ((flags := value.flags).c_contiguous and flags.aligned)
+            or (self.writable and not flags.writeable)
         ):
             raise TypeError(f"expected {self}, found {_described(value)}")
-        slots.append(value.__array_interface__["data"][0])
+        # numpy's own ways to an address build objects in Python, which takes ten times as long.
+        slots.append(pa.py_buffer(value).address)
         slots.extend(value.shape)
 
 
@@ -85,6 +103,10 @@ class TupleOf:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", self.cls._fields)
+
+    @property
+    def words(self) -> int:
+        return sum(kind.words for kind in self.fields)
 
     def put(self, slots: list[int], value: Any) -> None:
         if type(value) is not self.cls:
@@ -151,19 +173,56 @@ class Loop:
 
     def __call__(self, *arguments: Any) -> Any:
         """Run the loop."""
-        slots: list[int] = []
-        try:
-            for kind, value in zip(self.kinds, arguments, strict=True):
-                kind.put(slots, value)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"{self.name}: {error}") from error
-        block = (ctypes.c_int64 * max(len(slots), self.results))(*slots)
+        return self.prepared(*arguments)()
+
+    def prepared(self, *arguments: Any) -> LoopCall:
+        """Return a call with these arguments, for a loop that is called often with the same arrays."""
         if self._address is None:
             self._address = self.group.linked()[self.name]
-        self._address(block)
-        if self.results > 1:
-            return tuple(block[: self.results])
-        return block[0] if self.results else None
+        return LoopCall(self, self._address, arguments)
+
+
+class LoopCall:
+    """A call of a loop, which can be repeated: its arguments are checked once. Not for several threads at once.
+
+    It holds its arrays. Between two calls, their content may change, and `replace` exchanges arguments.
+    """
+
+    __slots__ = ("_address", "_arguments", "_block", "_loop", "_words")
+
+    def __init__(
+        self, loop: Loop, address: Callable[[Any], None], arguments: Sequence[Any]
+    ) -> None:
+        self._loop = loop
+        self._address = address
+        # The arrays must exist as long as their addresses are used.
+        self._arguments = list(arguments)
+        slots = self._slots(loop.kinds, arguments)
+        self._words = len(slots)
+        self._block: Any = (ctypes.c_int64 * (len(slots) + loop.results))(*slots)
+
+    def replace(self, *first: Any) -> None:
+        """Exchange the first arguments. Raises TypeError, as a call, and then changes nothing."""
+        slots = self._slots(self._loop.kinds[: len(first)], first)
+        self._block[: len(slots)] = slots
+        self._arguments[: len(first)] = first
+
+    def __call__(self) -> Any:
+        """Run the loop."""
+        self._address(self._block)
+        results = self._loop.results
+        if results > 1:
+            return tuple(self._block[self._words :])
+        return self._block[self._words] if results else None
+
+    def _slots(self, kinds: Sequence[Kind], arguments: Sequence[Any]) -> list[int]:
+        slots: list[int] = []
+        try:
+            for kind, value in zip(kinds, arguments, strict=True):
+                kind.put(slots, value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{self._loop.name}: {error}") from error
+        return slots
 
 
 @dataclass(slots=True, eq=False)

@@ -43,8 +43,8 @@ _WORD = ir.IntType(64)
 def compiled(loops: Sequence[Loop]) -> bytes:
     """Return an object file with a function `void name(int64_t *slots)` for each loop.
 
-    `slots` has the numbers of the arguments (`Kind.put`); the results replace them. Raises numba's error if a function
-    cannot be compiled, and ValueError if a loop needs a function that a process without numba does not have.
+    `slots` has the numbers of the arguments (`Kind.put`), and after them room for the results. Raises numba's error if a
+    function cannot be compiled, and ValueError if a loop needs a function that a process without numba does not have.
     """
     known: dict[int, Any] = {}
     whole: Any = None
@@ -100,17 +100,18 @@ def _is_known(name: str) -> bool:
 def _entry(loop: Loop, known: dict[int, Any]) -> Any:
     """Return numba's function with C's calling convention that takes the slots."""
     run, arguments, results = _resolved(loop.function, known), _unpacked(loop.kinds), loop.results
+    words = sum(kind.words for kind in loop.kinds)
 
     def without_results(slots):
         run(*arguments(slots))
 
     def with_one(slots):
-        slots[0] = run(*arguments(slots))
+        slots[words] = run(*arguments(slots))
 
     def with_several(slots):
         found = run(*arguments(slots))
         for number in range(results):
-            slots[number] = found[number]
+            slots[words + number] = found[number]
 
     body = with_several if results > 1 else with_one if results else without_results
     return numba.cfunc(types.void(types.CPointer(types.int64)))(body)

@@ -267,8 +267,8 @@ def test_compiled_loops_stay_inside_their_arrays(
         valid[name][: rows_room // 8 + 1] = 0
     problem, row, found, _ = kernels.decode_records(
         np.frombuffer(body, np.uint8),
-        np.array([count, 1_000, span, 5, 6, 0, 0, 2**62], np.int64),
         0,
+        np.array([count, 1_000, span, 5, 6, 0, 0, 2**62], np.int64),
         ints["offsets"][:rows_room],
         ints["times"][:rows_room],
         ends["key"][: rows_room + 1],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FunctionType
@@ -176,6 +177,53 @@ def test_an_argument_of_another_type_is_refused(
     with pytest.raises(TypeError, match=f"fill: .*{found}"):
         loops["fill"](*arguments)
     assert not _WRITTEN.any()
+
+
+def test_a_prepared_call_sees_changed_arrays_and_exchanged_arguments(loops: dict[str, Any]) -> None:
+    read, written, flags = (
+        np.arange(3, dtype=np.int32),
+        np.zeros(3, np.int64),
+        np.zeros(3, np.bool_),
+    )
+    call = loops["fill"].prepared(Pair(read, written), 1, flags)
+    call()
+    read += 10
+    call()
+    assert written.tolist() == [11, 12, 13]
+    other = np.zeros(2, np.int64)
+    call.replace(Pair(np.array([5, 6], np.int32), other), 2)
+    call()
+    assert (other.tolist(), flags.tolist()) == ([7, 8], [True, True, True])
+    assert written.tolist() == [11, 12, 13]
+
+
+def test_a_prepared_call_keeps_its_arguments_when_it_returns_results(loops: dict[str, Any]) -> None:
+    table = np.arange(6, dtype=np.float32).reshape(2, 3)
+    call = loops["shape"].prepared(table, False)
+    assert call() == call() == (2, 3, 5)
+    call.replace(table[:1])
+    assert call() == call() == (1, 3, 2)
+
+
+def test_a_prepared_call_refuses_an_argument_of_another_type_and_changes_nothing(
+    loops: dict[str, Any],
+) -> None:
+    call = loops["add"].prepared(1, 2)
+    with pytest.raises(TypeError, match="add: invalid literal"):
+        call.replace(5, "x")
+    assert call() == 5
+
+
+def test_a_prepared_call_holds_its_arrays(loops: dict[str, Any]) -> None:
+    """It has only their addresses: memory that is freed would be read, or written into."""
+    call = loops["on_the_stack"].prepared(np.zeros(1, np.int64))
+    array = np.zeros(3, np.int64)
+    held = weakref.ref(array)
+    call.replace(array)
+    del array
+    assert held() is not None
+    call.replace(np.zeros(1, np.int64))
+    assert held() is None
 
 
 # ---------------------------------------------------------------- what can be compiled
