@@ -42,7 +42,10 @@ test: setup ## all checks and tests, on real servers (27 minutes on 2 cores)
 	@command -v chromium chromium-browser > /dev/null || echo 'no Chromium: the tests that press buttons are skipped' \
 	    '(apt-get install --no-install-recommends chromium)'
 	$(MAKE) --no-print-directory --jobs 3 --output-sync check wheel test-protocol
-	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests --ignore=tests/unit/format --ignore=tests/unit/protocol -n $(WORKERS) --dist loadfile
+	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests --ignore=tests/unit/format --ignore=tests/unit/protocol \
+	    --ignore=tests/bench -n $(WORKERS) --dist loadfile
+	# What it compares must not share the cores with other tests.
+	TALLYSTICK_TEST_ENDS_WITH_PARENT=1 $(RUN)/python -m pytest tests/bench
 
 .PHONY: test-long
 test-long: setup ## the tests that are left out of `make test` because they are long: chaos, more schedules, two examples
