@@ -32,6 +32,8 @@ _MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
     "MIMALLOC_PURGE_DELAY": "1000",  # ms
 }
+# The threads that numpy starts for linear algebra wait for work in a busy loop at first, in each process.
+_THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 _PREFIXES = ("PYSPARK_", "SPARK_", "AWS_", "TALLYSTICK_")
 
 _CONF_ALLOWED = re.compile(
@@ -103,7 +105,7 @@ def driver_environment(
     kept[RESULT_FILE_ENV] = str(result_file)
     # The driver's output appears in the task's log when it is written, not when the driver ends.
     kept["PYTHONUNBUFFERED"] = "1"
-    kept |= {name: worker.get(name, value) for name, value in _MEMORY.items()}
+    kept |= {name: worker.get(name, value) for name, value in (_MEMORY | _THREADS).items()}
     # The driver runs on this task's machine (client mode), so on its Python. The Python workers do only if they run here.
     workers = kept.get("PYSPARK_PYTHON", sys.executable)
     # A relative path such as ./environment/bin/python is in an archive that is unpacked for executors, and not here.

@@ -34,6 +34,7 @@ _FIELDS: Final = (
     pa.field("value", pa.binary()),
 )
 INT32_MAX: Final = 2**31 - 1
+_UNUSED_SHARE: Final = 8
 _FIELDS_OF_BATCH: Final = struct.Struct(
     "=8q"
 )  # assigning to an array of numpy takes ten times as long
@@ -66,8 +67,8 @@ class _Binary:
     def array(self, rows: int, kind: pa.DataType) -> pa.Array:
         used = int(self.ends[rows])
         del self.bytes
-        # Free the unused memory if less than half of the buffer is used; otherwise keep the buffer in place.
-        self.buffer.resize(used, shrink_to_fit=used * 2 < self.buffer.size)
+        # Freeing the unused memory copies what is used, so it is freed only if little is used.
+        self.buffer.resize(used, shrink_to_fit=used * _UNUSED_SHARE < self.buffer.size)
         nulls = rows - int(np.bitwise_count(self.valid).sum())
         valid = pa.py_buffer(self.valid) if nulls else None
         return pa.Array.from_buffers(

@@ -71,6 +71,11 @@ def test_freed_memory_stays_with_the_driver_unless_the_worker_sets_it_otherwise(
     assert environment({"MIMALLOC_PURGE_DELAY": "10"})["MIMALLOC_PURGE_DELAY"] == "10"
 
 
+def test_numpy_starts_no_threads_in_the_driver_unless_the_worker_sets_it_otherwise() -> None:
+    assert environment({})["OPENBLAS_NUM_THREADS"] == "1"
+    assert environment({"OPENBLAS_NUM_THREADS": "4"})["OPENBLAS_NUM_THREADS"] == "4"
+
+
 def test_connection_of_the_environment_is_replaced_by_the_resolved_one() -> None:
     seen = environment({"TALLYSTICK_KAFKA_DEFAULT": "stale"})
     assert seen["TALLYSTICK_KAFKA_DEFAULT"] == KAFKA.as_env_json()
