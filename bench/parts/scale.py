@@ -101,8 +101,9 @@ AXES = {
     ),
     "status": ScaleAxis(
         what="Committed hours of one topic of 3 partitions. Root and ledger pages were made at once, without plans,\n"
-        "records and tables. `read`: what `tally status` reads; `text`: its text of 50 intervals. Not in the\n"
-        "figures: the start of the command, the time of requests to S3, the lag of Kafka.",
+        "records and tables. `read`: what `tally status` reads; `text`: its text of 50 intervals; `all`: what\n"
+        "`tally status --limit 0` reads. Not in the figures: the start of the command, the time of requests to S3,\n"
+        "the lag of Kafka.",
         sizes=(24, 720, 8_760, 87_600),
         measure=scale_status.status,
         columns=(
@@ -112,6 +113,7 @@ AXES = {
             ("GET", "read_GET", 0),
             ("read B", "read_read", 0),
             ("text ms", "text_cpu_ms", 0),
+            ("all ms", "all_wall_ms", 0),
         ),
         targets=(("read_wall_ms", 1_000),),
     ),

@@ -29,18 +29,23 @@ FINGERPRINT = "f" * 64
 
 
 def status(size: int) -> list[Figures]:
-    """Read the status of a lake of `size` committed hours as `tally status` does, and print it into a string."""
+    """Read the status of a lake of `size` committed hours as `tally status` does, and print it into a string.
+
+    `all`: the same with every interval, as for `--limit 0` and `--json`.
+    """
     store = CostedStore(MemoryStore())
     lake = make_lake(store, size)
-    answer, read = measured(store, lambda: read_status(lake))
-    assert len(answer.committed) == size
+    answer, read = measured(store, lambda: read_status(lake, newest=SHOWN))
+    whole, read_all = measured(store, lambda: read_status(lake))
+    assert answer.committed_count == len(whole.committed) == size
+    assert answer.totals == whole.totals
     assert not answer.gaps
 
     def text() -> str:
         return status_text.status(answer, limit=SHOWN, problems=problems(answer))
 
     _, printed = measured(store, text)
-    return [{**named("read", read), **named("text", printed)}]
+    return [{**named("read", read), **named("text", printed), **named("all", read_all)}]
 
 
 def make_lake(store: CostedStore, size: int) -> Lake:

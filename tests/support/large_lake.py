@@ -14,7 +14,7 @@ from tallystick.format import keys
 from tallystick.format.interval import Interval, Request
 from tallystick.format.offsets import Position
 from tallystick.format.outputs import OutputSlot
-from tallystick.format.page import Boundary, Committed, Entry, Granted, Totals
+from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Committed, Entry, Granted, Totals
 from tallystick.format.plan import Plan
 from tallystick.format.record import CommittedInterval, Record
 from tallystick.format.report import RangeAccount
@@ -40,6 +40,8 @@ class LargeLake:
     records: int = 100
     commits: int = 50
     granted: int = 3
+    gap_every: int = GAP_EVERY
+    page_bytes_max: int = PAGE_BYTES_MAX
     pipeline: str = "large"
     dag: str = "large"
 
@@ -52,7 +54,7 @@ class LargeLake:
         entries = list(self._entries(uuids))
         for entry in entries:
             ledger.put(entry)
-        refs, pages = ledger.flush(uuids)
+        refs, pages = ledger.flush(uuids, bytes_max=self.page_bytes_max)
         for key, page in pages.items():
             store.create(key, page.encode())
         committed = [e for e in entries if e.committed is not None][-self.commits :]
@@ -96,7 +98,7 @@ class LargeLake:
 
     def _entries(self, uuids: Iterator[str]) -> Iterator[Entry]:
         for number in range(self.intervals):
-            if number % GAP_EVERY == GAP_EVERY - 1:
+            if number % self.gap_every == self.gap_every - 1:
                 continue
             interval = Interval(start=self._at(number), end=self._at(number + 1))
             request = Request(dag=self.dag, run=f"scheduled__{interval.end.isoformat()}", clear=0)

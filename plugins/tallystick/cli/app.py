@@ -158,15 +158,15 @@ def status(
 
     form = forms.chosen(form, as_json=as_json)
     opened = _open(lake)
+    shown = limit if limit is not None else 50 if form.for_people else 0
     # A large ledger is a million objects, which collections of garbage would visit again and again.
     with busy("reading the ledger"), loading():
-        answer = read_status(opened)
+        answer = read_status(opened, newest=shown or None)
     found = problems(answer, allowed=allow)
     behind = None
     if not no_kafka and answer.read_to:
         with busy("reading Kafka"):
             behind = read_lag(opened, answer, connection=kafka, read_ends=lag.ends_within_limit)
-    shown = limit if limit is not None else 50 if form.for_people else 0
 
     def document() -> Any:
         return json_output.status(answer, problems=found, lag=behind, limit=shown)

@@ -41,13 +41,12 @@ def status(
     answer: Status, *, limit: int, problems: Mapping[str, int] | None = None, lag: Lag | None = None
 ) -> str:
     """Return the answer as text: intervals, grants, losses, gaps with commands, and a verdict if `problems` is given."""
-    dags = {one.owner.dag for one in answer.intervals}
-    dag = next(iter(dags)) if len(dags) == 1 else None
+    dag = next(iter(answer.dags)) if len(answer.dags) == 1 else None
     parts = ["\n".join([*_status_head(answer, dag), *_lag(answer, lag)])]
     shown = answer.intervals[-limit:] if limit else answer.intervals
     if shown:
         parts.append(interval_table(shown, dag))
-    left_out = len(answer.intervals) - len(shown)
+    left_out = answer.count - len(shown)
     if left_out:
         parts.append(f"{many(left_out, 'earlier interval')} not shown: --limit 0 shows all.")
     parts.append(paragraph(_sums(answer)))
@@ -70,7 +69,7 @@ def status(
 
 
 def _sums(answer: Status) -> str:
-    shown = f"{many(len(answer.committed), 'interval')} committed: {classes(answer.totals)}."
+    shown = f"{many(answer.committed_count, 'interval')} committed: {classes(answer.totals)}."
     if len(answer.generations) > 1 or max(answer.generations, default=1) > 1:
         counts = (
             f"{many(count, 'interval')} of generation {generation}"
@@ -222,8 +221,7 @@ def _stale(answer: Status) -> list[str]:
     ]
     if len(answer.stale) > STALE_SHOWN:
         lines.append(f"{INDENT}and {len(answer.stale) - STALE_SHOWN:,} more")
-    dags = {one.owner.dag for one in answer.intervals}
-    dag = next(iter(dags)) if len(dags) == 1 else "DAG"
+    dag = next(iter(answer.dags)) if len(answer.dags) == 1 else "DAG"
     lines.append("One run replaces them:")
     lines.append(command(("airflow", "dags", "trigger", dag, "--conf", '{"mode": "refresh"}')))
     return ["\n".join(lines)]

@@ -95,6 +95,10 @@ class Snapshot:
         """Return the outline of one page of this root. Several threads may call it at the same time."""
         return self.lake._page_outline(key)
 
+    def page_body(self, key: keys.PageKey) -> bytes:
+        """Return the bytes of one page of this root. Several threads may call it at the same time."""
+        return self.lake._page_body(key)
+
     def check_still_there(self) -> None:
         """Raise RootMovedError if the root has moved, so that the swap begins again early. It only reads."""
         if self.lake._moved(self):

@@ -61,7 +61,7 @@ def ledger_checks(lake: Lake, reading: LedgerReading) -> Iterator[DoctorCheck]:
     """Read the ledger into `reading`, and yield its checks."""
     area = area_of(reading.uri)
     try:
-        status = read_status(lake)
+        status = read_status(lake, newest=1)
     except NothingPlanned as error:
         yield area.info("root", error.message, error.hint)
         return
@@ -178,7 +178,7 @@ def _unregistered(area: Area, status: Status) -> DoctorCheck | None:
 def _stale(area: Area, status: Status) -> DoctorCheck | None:
     if not status.stale:
         return None
-    dags = {one.owner.dag for one in status.intervals}
+    dags = status.dags
     dag = next(iter(dags)) if len(dags) == 1 else "DAG"
     return area.warning(
         "stale intervals",

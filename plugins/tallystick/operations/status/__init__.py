@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tallystick.operations.status.gaps import Gap
+from tallystick.operations.status.newest import OlderIntervals
 from tallystick.operations.status.outline import StatusCache
 from tallystick.operations.status.past import AsOf
 from tallystick.operations.status.problems import PROBLEMS, problems
@@ -28,6 +29,7 @@ __all__ = [
     "Gap",
     "IntervalStatus",
     "LakeTables",
+    "OlderIntervals",
     "Status",
     "StatusCache",
     "TableStatus",

@@ -24,7 +24,7 @@ from tallystick.protocol.planning import parts
 # The run id prefixes of Airflow for scheduled and backfill runs. Both have whole intervals of the schedule.
 _SCHEDULED = ("scheduled__", "backfill__")
 # Enough to outvote a partial interval (another run had a part of it), few enough to follow a new schedule soon.
-_LATEST = 5
+LATEST = 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -129,16 +129,17 @@ def schedule_length(entries: Iterable[Entry]) -> timedelta | None:
     It is the most common length among the latest few intervals, because the schedule may have changed. Of two equally
     common lengths it is the longer one, because some runs have only the rest of an interval that others had in part.
     """
-    latest = sorted(_scheduled(entries))[-_LATEST:]
+    latest = sorted(_scheduled(entries))[-LATEST:]
     lengths = Counter(_length(interval) for interval in latest)
     return max(lengths, key=lambda length: (lengths[length], length), default=None)
 
 
 def _scheduled(entries: Iterable[Entry]) -> list[Interval]:
-    return [e.interval for e in entries if _is_scheduled(e)]
+    return [e.interval for e in entries if is_scheduled(e)]
 
 
-def _is_scheduled(entry: Entry) -> bool:
+def is_scheduled(entry: Entry) -> bool:
+    """Return True if a run of the schedule, or of a backfill of it, has a grant or a commit of the entry."""
     return any(
         s is not None and s.request.run.startswith(_SCHEDULED)
         for s in (entry.granted, entry.committed)
@@ -154,7 +155,7 @@ class _Schedule:
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._all = entries
-        self._scheduled = [e for e in entries if _is_scheduled(e)]
+        self._scheduled = [e for e in entries if is_scheduled(e)]
         self._starts = [e.interval.start for e in self._scheduled]
         self.every = schedule_length(entries)
         # Schedules in local time have two phases in a year.

@@ -14,6 +14,7 @@ from functools import cached_property
 from tallystick.format import keys
 from tallystick.format.page import Boundary, Entry
 from tallystick.format.page_outline import PageOutline
+from tallystick.format.page_sums import PageSums
 from tallystick.lake import Lake, Snapshot
 from tallystick.operations.status.grants import Fewer, fewer, may_have_fewer
 
@@ -21,16 +22,21 @@ READERS = 8
 
 
 class LedgerOutline:
-    """The ledger of one snapshot: entries and edges of all its pages. Other boundaries are read when they are needed."""
+    """The ledger of one snapshot: entries and edges of its pages. Other boundaries are read when they are needed."""
 
-    def __init__(self, snapshot: Snapshot, pages: Sequence[PageOutline]) -> None:
+    def __init__(self, snapshot: Snapshot, pages: Sequence[PageOutline | PageSums]) -> None:
         self._snapshot = snapshot
         self._pages = pages
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
-        """All entries, by start."""
+        """The entries of all pages, by start, without those of `summed` pages."""
         return tuple(entry for page in self._pages for entry in page.entries)
+
+    @property
+    def summed(self) -> Sequence[PageSums]:
+        """The pages of which only sums were read."""
+        return [page for page in self._pages if isinstance(page, PageSums)]
 
     @property
     def first(self) -> Boundary | None:

@@ -28,6 +28,7 @@ from tallystick.operations.status.grants import (
     cancelled,
     grant_status,
 )
+from tallystick.operations.status.newest import OlderIntervals, newest_ledger
 from tallystick.operations.status.outline import StatusCache
 from tallystick.operations.status.past import AsOf, commit_at, existing_record
 from tallystick.operations.status.uncommitted import (
@@ -105,7 +106,8 @@ class Status:
     the last boundary; `first_offsets`, `last_offsets`: their positions of each partition, by open topic; empty if there
     is no boundary. `every`: the length of the schedule's intervals, derived from scheduled runs. `outputs`: the target
     of each output. `uncommitted`: the spans whose records no table has yet. `registrations`: the target of each
-    registration that is declared; `unregistered`: those that lack the last commit.
+    registration that is declared; `unregistered`: those that lack the last commit. `older`: committed intervals that
+    `intervals` does not have, see `read_status`.
     """
 
     uri: str
@@ -131,15 +133,32 @@ class Status:
     uncommitted: tuple[UncommittedSpan, ...] = ()
     registrations: Mapping[str, str] = field(default_factory=dict)
     unregistered: tuple[PendingRegistration, ...] = ()
+    older: OlderIntervals = field(default_factory=OlderIntervals)
 
     @property
     def totals(self) -> Totals:
         """The number of committed offsets by class, over all intervals."""
-        return Totals.sum_of(one.totals for one in self.committed if one.totals)
+        newer = [one.totals for one in self.committed if one.totals]
+        return Totals.sum_of([self.older.totals, *newer])
+
+    @property
+    def count(self) -> int:
+        """The number of all intervals, committed and granted."""
+        return self.older.count + len(self.intervals)
+
+    @property
+    def committed_count(self) -> int:
+        """The number of all intervals with committed rows."""
+        return self.older.count + len(self.committed)
+
+    @property
+    def dags(self) -> frozenset[str]:
+        """The DAGs whose runs own the intervals."""
+        return self.older.dags | {one.owner.dag for one in self.intervals}
 
     @property
     def committed(self) -> tuple[IntervalStatus, ...]:
-        """The intervals with committed rows."""
+        """The intervals with committed rows, without older ones."""
         return tuple(one for one in self.intervals if one.totals is not None)
 
     @property
@@ -150,7 +169,9 @@ class Status:
     @property
     def generations(self) -> Mapping[int, int]:
         """The number of committed intervals by generation."""
-        return dict(sorted(Counter(one.generation for one in self.committed).items()))
+        found = Counter(one.generation for one in self.committed)
+        found.update(self.older.generations)
+        return dict(sorted(found.items()))
 
     @property
     def all_dead(self) -> tuple[IntervalStatus, ...]:
@@ -163,19 +184,25 @@ class Status:
         return tuple(one for one in self.committed if one.totals is not None and one.totals.lost)
 
 
-def read_status(lake: Lake, *, cache: StatusCache | None = None) -> Status:
+def read_status(
+    lake: Lake, *, cache: StatusCache | None = None, newest: int | None = None
+) -> Status:
     """Return the state of the lake under its current root. The age of grants is by this machine's clock.
 
     `cache`: of this lake, if its status is read often; then only pages that are new since the last time are read.
+    `newest`: the number of the latest intervals that are needed one by one. `Status.older` then has the sums of the
+    others, except those about which something is reported. It takes a tenth of the time if the ledger has no gap and no
+    lookbacks; otherwise, every interval is read.
     Raises RootVanished if there is no root, Corrupt if an object is damaged, and the errors of the store.
     """
     now = lake.runtime.now()
     kept = cache or StatusCache()
 
     def from_snapshot(snapshot: Snapshot) -> Status:
-        root, ledger = snapshot.root, kept.ledger(snapshot)
+        root = snapshot.root
+        ledger = kept.ledger(snapshot) if newest is None else newest_ledger(snapshot, newest)
         first, last, entries = ledger.first, ledger.last, ledger.entries
-        found_gaps = gaps(ledger, root.topics)
+        found_gaps = () if ledger.summed else gaps(ledger, root.topics)
         return Status(
             uri=lake.store.uri,
             pipeline=root.pipeline,
@@ -203,6 +230,7 @@ def read_status(lake: Lake, *, cache: StatusCache | None = None) -> Status:
             uncommitted=uncommitted_spans(ledger, root.topics, found_gaps),
             registrations={n: r.target for n, r in root.registrations.items() if r.declared},
             unregistered=tuple(_unregistered(root)),
+            older=OlderIntervals.of(ledger.summed),
         )
 
     return lake.read(from_snapshot)
