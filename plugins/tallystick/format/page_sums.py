@@ -79,7 +79,7 @@ class PageSums:
         at = body.find(_ENTRIES)
         if at < 0 or not (body.startswith(_START) and body.endswith(_END) and body.isascii()):
             return None
-        sums = _Sums()
+        sums = _EntrySums()
         if not sums.add(body, at + len(_ENTRIES), len(body) - len(_END)):
             return None
         second = body.find(b"," + _BOUNDARY, 0, at)
@@ -104,7 +104,7 @@ class PageSums:
         )
 
 
-class _Sums:
+class _EntrySums:
     """What is counted over the entries of a page, as its bytes have it."""
 
     def __init__(self) -> None:

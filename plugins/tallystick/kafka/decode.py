@@ -35,9 +35,8 @@ _FIELDS: Final = (
 )
 INT32_MAX: Final = 2**31 - 1
 _UNUSED_SHARE: Final = 8
-_FIELDS_OF_BATCH: Final = struct.Struct(
-    "=8q"
-)  # assigning to an array of numpy takes ten times as long
+# Packed into the array's memory: to assign a tuple to an array of numpy takes several times as long.
+_FIELDS_OF_BATCH: Final = struct.Struct("=8q")
 
 
 def columns_schema(*, headers: bool) -> pa.Schema:

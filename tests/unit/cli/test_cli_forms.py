@@ -125,7 +125,7 @@ def _many_intervals(lake: SmallLake, monkeypatch: pytest.MonkeyPatch, count: int
         for n in range(count)
     )
     many = replace(answer, intervals=intervals, grants=(), gaps=(), cancelled=())
-    monkeypatch.setattr(status, "read_status", lambda _: many)
+    monkeypatch.setattr(status, "read_status", lambda _, *, newest: many)
 
 
 @pytest.mark.parametrize(("limit", "shown"), [("2", 2), ("0", 5)])
