@@ -20,8 +20,8 @@ from tallystick.format.page import Boundary, Entry, Page
 
 # Canonical JSON sorts the fields and escapes quotes in strings, so these bytes are not inside of a boundary or a string:
 # positions are lists of lists, after which there is no brace.
-_START = b'{"boundaries":[{"at":'
-_ENTRIES = b'}],"entries":['
+START = b'{"boundaries":[{"at":"'
+ENTRIES = b'}],"entries":['
 _BOUNDARY = re.compile(rb'\{"at":"([^"]{24})","positions":\{')
 
 
@@ -54,8 +54,8 @@ class PageOutline:
     @classmethod
     def _found(cls, body: bytes, where: str) -> Self | None:
         """Return the outline, or None if the bytes are not those of a valid page of this version."""
-        end = body.find(_ENTRIES)
-        if end < 0 or not body.startswith(_START):
+        end = body.find(ENTRIES)
+        if end < 0 or not body.startswith(START):
             return None
         rest = canonical.loads(b"{" + body[end + 3 :], where=where, format_name=Page.FORMAT)
         entries = _Entries.from_json(rest, where).entries

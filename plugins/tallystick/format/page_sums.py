@@ -16,12 +16,11 @@ from typing import Self
 
 from tallystick.format import keys
 from tallystick.format.page import TOTALS, Boundary, Entry, Page, Totals
+from tallystick.format.page_outline import ENTRIES, START
 
 # Canonical JSON (`canonical`) sorts the fields and has no spaces. Texts with a backslash or a brace do not match, so such
 # a page is read as a whole.
-_START = b'{"boundaries":[{"at":"'
 _BOUNDARY = b'{"at":"'
-_ENTRIES = b'}],"entries":['
 _END = b',"format":"%s"}' % Page.FORMAT.encode()
 _TEXT = rb'"([^"\\{}]*)"'
 _UUID = rb"[0-9a-f]{32}"
@@ -76,18 +75,18 @@ class PageSums:
         Other boundaries than the first are not checked: what needs them decodes the page. Raises Corrupt if the first
         boundary is invalid.
         """
-        at = body.find(_ENTRIES)
-        if at < 0 or not (body.startswith(_START) and body.endswith(_END) and body.isascii()):
+        at = body.find(ENTRIES)
+        if at < 0 or not (body.startswith(START) and body.endswith(_END) and body.isascii()):
             return None
         sums = _EntrySums()
-        if not sums.add(body, at + len(_ENTRIES), len(body) - len(_END)):
+        if not sums.add(body, at + len(ENTRIES), len(body) - len(_END)):
             return None
         second = body.find(b"," + _BOUNDARY, 0, at)
         last = body.rfind(_BOUNDARY, 0, at) + len(_BOUNDARY)
         try:
             until = keys.parse_instant(sums.until.decode())
             latest = keys.parse_instant(body[last : last + len(sums.until)].decode())
-            form = json.loads(body[len(_START) - len(_BOUNDARY) : second if second > 0 else at + 1])
+            form = json.loads(body[len(START) - len(_BOUNDARY) : second if second > 0 else at + 1])
         except ValueError:
             return None
         first = Boundary.from_json(form, where)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from support.large_lake import LargeLake
-from support.small_lake import SmallLake, good_lake
+from support.small_lake import SmallLake, days, good_lake
 from tallystick.cli import json_output, status_text
+from tallystick.format import keys
 from tallystick.format.lookback import LookbackUsed
 from tallystick.format.page import Entry
 from tallystick.lake import Lake
 from tallystick.operations.status import Status, problems, read_status
+from tallystick.store import Stored
 from tallystick.store.memory import MemoryStore
 from unit.operations.test_status_outline import CountingStore, states
 
@@ -76,6 +78,35 @@ def test_each_page_is_read_once() -> None:
         read_status(lake, newest=count)
         # Each side of a gap has a boundary that an outline lacks, or not: at most four more reads for one gap.
         assert pages <= store.pages_read() <= pages + (0 if gap_every == ENDLESS else 4)
+
+
+class MovingStore(MemoryStore):
+    """A store in which another process commits, and gc deletes a page, at the first read of it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.commit: Callable[[], object] | None = None
+
+    def get(self, key: str) -> Stored | None:
+        if self.commit is not None and keys.kind(key) == "page":
+            commit, self.commit = self.commit, None
+            commit()
+            self.delete([key])
+        return super().get(key)
+
+
+@pytest.mark.parametrize("count", [1, 100])
+def test_a_page_that_gc_deletes_meanwhile_is_no_damage(count: int) -> None:
+    store = MovingStore("moving")
+    small = good_lake(store)
+    # A lake that keeps no pages, as that of another process.
+    lake = Lake(store, small.lake.runtime, proven=True)
+    before = read_status(lake, newest=count).version
+    store.commit = lambda: small.run(days(4, 5))
+    newest, whole = read_status(lake, newest=count), read_status(lake)
+    assert store.commit is None
+    assert newest.version == whole.version > before
+    assert shown(newest, count) == shown(whole, count)
 
 
 class WithLookback(LargeLake):

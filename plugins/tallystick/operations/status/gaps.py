@@ -52,19 +52,25 @@ def gaps(ledger: BoundedLedger, topics: Mapping[str, RootTopic]) -> tuple[Gap, .
     if ledger.first is None or ledger.last is None:
         return ()
     schedule = _Schedule(ledger.entries)
-    spans: list[Interval] = []
-    start = ledger.first.at
-    for entry in ledger.entries:
-        if entry.interval.start > start:
-            spans.append(Interval(start=start, end=entry.interval.start))
-        start = max(start, entry.interval.end)
-    if start < ledger.last.at:
-        spans.append(Interval(start=start, end=ledger.last.at))
+    covered = (entry.interval for entry in ledger.entries)
     return tuple(
         _gap(ledger, topics, schedule, part)
-        for span in spans
+        for span in uncovered(ledger.first.at, ledger.last.at, covered)
         for part in parts(span, adoption.cuts(topics))
     )
+
+
+def uncovered(first: datetime, last: datetime, covered: Iterable[Interval]) -> Sequence[Interval]:
+    """Return the spans from `first` to `last` that no interval covers. `covered` are sorted by start."""
+    spans: list[Interval] = []
+    start = first
+    for interval in covered:
+        if interval.start > start:
+            spans.append(Interval(start=start, end=interval.start))
+        start = max(start, interval.end)
+    if start < last:
+        spans.append(Interval(start=start, end=last))
+    return spans
 
 
 class BoundedLedger(Protocol):

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from tallystick.format.interval import Interval
 from tallystick.format.page import Entry, Totals
 from tallystick.format.page_outline import PageOutline
 from tallystick.format.page_sums import PageSums
 from tallystick.lake import Snapshot
-from tallystick.operations.status.gaps import LATEST, is_scheduled
+from tallystick.operations.status.gaps import LATEST, is_scheduled, uncovered
 from tallystick.operations.status.outline import READERS, LedgerOutline
 
 
@@ -84,15 +85,10 @@ def _is_whole(ledger: LedgerOutline, pages: Iterable[PageOutline | PageSums]) ->
     first, last = ledger.first, ledger.last
     assert first is not None  # there is a page with sums
     assert last is not None
-    spans = itertools.chain.from_iterable(
-        [(page.since, page.until)]
+    covered = itertools.chain.from_iterable(
+        [Interval(start=page.since, end=page.until)]
         if isinstance(page, PageSums)
-        else [(e.interval.start, e.interval.end) for e in page.entries]
+        else [entry.interval for entry in page.entries]
         for page in pages
     )
-    reached = first.at
-    for start, end in spans:
-        if start > reached:
-            return False
-        reached = max(reached, end)
-    return reached >= last.at
+    return not uncovered(first.at, last.at, covered)
