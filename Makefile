@@ -134,6 +134,11 @@ bench-backfill: setup ## a backfill of 48 hourly intervals by tallystick and by 
 	$(RUN)/python -m bench.whole_job.backfill $(if $(SEED),--seed $(SEED)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) \
 	    $(if $(OUT),--out $(OUT))
 
+.PHONY: bench-growth
+bench-growth: setup ## how the cost of a run grows: records to 50,000,000, partitions, skew, tasks (hours); AXIS, RECORDS_MAX, SEED, OUT
+	$(RUN)/python -m bench.whole_job.growth $(if $(AXIS),--axis $(AXIS)) $(if $(RECORDS_MAX),--records-max $(RECORDS_MAX)) \
+	    $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
+
 .PHONY: bench-read
 bench-read: setup ## CPU seconds per million records: our reader compared with confluent-kafka
 	$(RUN)/python -m bench.parts.read

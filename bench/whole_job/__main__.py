@@ -21,13 +21,14 @@ from bench.whole_job.contender import Case, Contender
 from bench.whole_job.contenders.by_name import contenders_of
 from bench.whole_job.machine import describe_machine, describe_versions
 from bench.whole_job.measured import ControlGroup
+from bench.whole_job.places import PARTITIONS
 from bench.whole_job.preparing import (
     described_contenders,
     described_topics,
     prepare,
     scratch_folder,
 )
-from bench.whole_job.records import BROKEN_SHARE, PARTITIONS, FilledTopic, fill
+from bench.whole_job.records import BROKEN_SHARE, FilledTopic, fill
 from bench.whole_job.report import text_report
 from bench.whole_job.rounds import BenchRunner, finished_runs, note, turns_of, warm_up
 from bench.whole_job.servers import BenchServers

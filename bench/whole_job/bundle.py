@@ -52,6 +52,7 @@ def read_bundle(path: Path) -> dict[str, Any]:
 def main(path: Path) -> int:
     """Check a bundle and print its table; return the exit code."""
     from bench.whole_job.backfill import report as backfill_report
+    from bench.whole_job.growth import report as growth_report
     from bench.whole_job.report import text_report
 
     try:
@@ -59,8 +60,11 @@ def main(path: Path) -> int:
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
-    is_backfill = bundle.get("what") == backfill_report.WHAT
-    print(backfill_report.text_report(bundle) if is_backfill else text_report(bundle))
+    reports = {
+        backfill_report.WHAT: backfill_report.text_report,
+        growth_report.WHAT: growth_report.text_report,
+    }
+    print(reports.get(bundle.get("what", ""), text_report)(bundle))
     print(f"\nthe digest is right: {bundle[_DIGEST]}")
     return 0
 

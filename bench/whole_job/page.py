@@ -12,6 +12,8 @@ from statistics import median
 from typing import Any
 
 from bench.whole_job.bundle import read_bundle
+from bench.whole_job.growth.page import growth_page
+from bench.whole_job.growth.report import WHAT as GROWTH
 from bench.whole_job.money import PRICES, TB, TerabyteCost, cost_of_run, requests_dollars
 from bench.whole_job.report import cpu_s, lines_of, marginal, markdown_report
 
@@ -21,6 +23,11 @@ Json = Mapping[str, Any]
 
 def page(bundle: Json, name: str) -> str:
     """Return the page of the bundle that is stored as `name`.json next to it."""
+    return growth_page(bundle, name) if bundle["what"] == GROWTH else whole_job_page(bundle, name)
+
+
+def whole_job_page(bundle: Json, name: str) -> str:
+    """Return the page of a bundle of `make bench`."""
     return "\n".join(
         [
             "# The whole job, measured",

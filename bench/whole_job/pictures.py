@@ -15,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bench.whole_job.bundle import read_bundle
+from bench.whole_job.growth.pictures import growth_figures
+from bench.whole_job.growth.report import WHAT as GROWTH
 from bench.whole_job.report import ContenderLine, lines_of, marginal
 
 OURS, OTHERS = ("#0b6e4f", "#8fc9b1"), ("#4a5568", "#b8c0cc")
@@ -27,13 +29,19 @@ mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tallystick", "font
 def main(bundle_file: Path, folder: Path) -> None:
     """Write the pictures of a bundle. Safe to repeat: they are replaced by the same bytes."""
     bundle = read_bundle(bundle_file)
-    for name, figure in {"cost": cost(bundle), "per-million": per_million(bundle)}.items():
+    figures = growth_figures if bundle["what"] == GROWTH else whole_job_figures
+    for name, figure in figures(bundle).items():
         path = folder / f"{bundle_file.stem}-{name}.svg"
         metadata = {"Date": None, "Description": f"bundle sha256 {bundle['sha256']}"}
         figure.savefig(path, format="svg", metadata=metadata, bbox_inches="tight")
         # matplotlib ends some lines with a space.
         lines = (line.rstrip() for line in path.read_text().splitlines())
         path.write_text("\n".join(lines) + "\n")
+
+
+def whole_job_figures(bundle: Json) -> dict[str, Figure]:
+    """Return the pictures of a bundle of `make bench` by name."""
+    return {"cost": cost(bundle), "per-million": per_million(bundle)}
 
 
 def cost(bundle: Json) -> Figure:

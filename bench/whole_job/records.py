@@ -22,8 +22,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from bench.whole_job.contender import DEAD_LETTERS, EVENTS, TOTALS
+from bench.whole_job.places import RecordPlaces, even
 
-PARTITIONS = 8
 BATCH = 100_000
 HOUR_MS = 3_600_000
 FROM_MS = 1_772_359_200_000  # 2026-03-01T10:00:00Z
@@ -49,6 +49,8 @@ class ClickBatch:
     """
 
     first: int
+    partitions: np.ndarray[Any, np.dtype[np.int32]]
+    offsets: np.ndarray[Any, np.dtype[np.int64]]
     timestamps: list[int]
     values: list[bytes]
     kinds: np.ndarray[Any, np.dtype[np.int8]]
@@ -71,16 +73,22 @@ class FilledTopic:
     hours: int = 1
 
 
-def clicks(seed: int, records: int, *, hours: int = 1) -> Iterator[ClickBatch]:
+def clicks(
+    seed: int, records: int, *, hours: int = 1, places: RecordPlaces | None = None
+) -> Iterator[ClickBatch]:
     """Yield the records in order; the same seed and number of records and hours give the same bytes.
 
-    Each hour has the same number of records, give or take one.
+    Each hour has the same number of records, give or take one; without `places`, so has each of 8 partitions.
     """
     for first in range(0, records, BATCH):
-        yield _batch(seed, first, min(BATCH, records - first), records, hours)
+        count = min(BATCH, records - first)
+        yield _batch(seed, first, count, records, hours, places or even())
 
 
-def _batch(seed: int, first: int, count: int, records: int, hours: int) -> ClickBatch:
+def _batch(
+    seed: int, first: int, count: int, records: int, hours: int, places: RecordPlaces
+) -> ClickBatch:
+    partitions, offsets = places.of(first, count)
     chance = np.random.default_rng([seed, first])
     numbers = np.arange(first, first + count, dtype=np.int64)
     timestamps = FROM_MS + numbers * (hours * HOUR_MS) // records
@@ -99,8 +107,8 @@ def _batch(seed: int, first: int, count: int, records: int, hours: int) -> Click
         "qty": chance.integers(0, 9, count).astype(np.int32),
         "os": SYSTEMS[chance.integers(0, 3, count)].tolist(),
         "ver": [f"{n // 10}.{n % 10}" for n in chance.integers(0, 100, count).tolist()],
-        "partition": (numbers % PARTITIONS).astype(np.int32),
-        "offset": numbers // PARTITIONS,
+        "partition": partitions,
+        "offset": offsets,
     }
     is_broken = chance.random(count) < BROKEN_SHARE
     kinds = np.where(is_broken, chance.integers(0, len(KINDS), count), -1).astype(np.int8)
@@ -110,6 +118,8 @@ def _batch(seed: int, first: int, count: int, records: int, hours: int) -> Click
         values[index] = broken(values[index], KINDS[kinds[index]])
     return ClickBatch(
         first=first,
+        partitions=partitions,
+        offsets=offsets,
         timestamps=timestamps.tolist(),
         values=values,
         kinds=kinds,
@@ -147,19 +157,27 @@ def broken(value: bytes, kind: str) -> bytes:
 
 
 def fill(
-    bootstrap: str, topic: str, *, seed: int, records: int, expected: Path, hours: int = 1
+    bootstrap: str,
+    topic: str,
+    *,
+    seed: int,
+    records: int,
+    expected: Path,
+    hours: int = 1,
+    places: RecordPlaces | None = None,
 ) -> FilledTopic:
     """Create the topic, produce the records, and write the expected tables as Parquet files to `expected`.
 
     Raises SystemExit if the broker does not have every record at the end. Not safe to repeat: the topic must be new.
     """
+    places = places or even()
     admin = AdminClient({"bootstrap.servers": bootstrap})
     config = {"retention.ms": "-1"}
-    admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, places.partitions, 1, config=config)])[topic].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
     digest, value_bytes, dead = hashlib.sha256(), 0, 0
     with ExpectedTables(expected) as tables:
-        for batch in clicks(seed, records, hours=hours):
+        for batch in clicks(seed, records, hours=hours, places=places):
             _produce(producer, topic, batch)
             tables.add(batch)
             digest.update(b"".join(batch.values))
@@ -167,8 +185,8 @@ def fill(
             dead += int((batch.kinds >= 0).sum())
     if producer.flush(120):
         raise SystemExit(f"{topic}: the broker did not accept every record")
-    ends = tuple(len(range(p, records, PARTITIONS)) for p in range(PARTITIONS))
-    found = _ends(bootstrap, topic)
+    ends = places.ends(records)
+    found = _ends(bootstrap, topic, places.partitions)
     if found != ends:
         raise SystemExit(f"{topic}: expected the ends {ends}, found {found}")
     return FilledTopic(
@@ -183,6 +201,7 @@ def fill(
 
 
 def _produce(producer: Producer, topic: str, batch: ClickBatch) -> None:
+    partitions = batch.partitions.tolist()
     for index, value in enumerate(batch.values):
         number = batch.first + index
         while True:
@@ -191,7 +210,7 @@ def _produce(producer: Producer, topic: str, batch: ClickBatch) -> None:
                     topic,
                     value,
                     str(number % 100_003).encode(),
-                    partition=number % PARTITIONS,
+                    partition=partitions[index],
                     timestamp=batch.timestamps[index],
                 )
                 break
@@ -201,10 +220,10 @@ def _produce(producer: Producer, topic: str, batch: ClickBatch) -> None:
             producer.poll(0)
 
 
-def _ends(bootstrap: str, topic: str) -> tuple[int, ...]:
+def _ends(bootstrap: str, topic: str, partitions: int) -> tuple[int, ...]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-ends"})
     try:
-        places = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        places = [TopicPartition(topic, p) for p in range(partitions)]
         return tuple(consumer.get_watermark_offsets(place, timeout=30)[1] for place in places)
     finally:
         consumer.close()
@@ -239,12 +258,11 @@ class ExpectedTables:
             )
         self._events.write_table(rows)
         bad = np.flatnonzero(batch.kinds >= 0)
-        numbers = batch.first + bad
         self._dead.append(
             pa.table(
                 {
-                    "partition": pa.array((numbers % PARTITIONS).astype(np.int32)),
-                    "offset": pa.array(numbers // PARTITIONS),
+                    "partition": pa.array(batch.partitions[bad]),
+                    "offset": pa.array(batch.offsets[bad]),
                     "value": pa.array([batch.values[i] for i in bad.tolist()], pa.binary()),
                 }
             )

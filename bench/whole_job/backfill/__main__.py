@@ -22,13 +22,14 @@ from bench.whole_job.bundle import sealed, write_bundle
 from bench.whole_job.contender import Contender
 from bench.whole_job.machine import describe_machine, describe_versions
 from bench.whole_job.measured import ControlGroup
+from bench.whole_job.places import PARTITIONS
 from bench.whole_job.preparing import (
     described_contenders,
     described_topics,
     prepare,
     scratch_folder,
 )
-from bench.whole_job.records import BROKEN_SHARE, PARTITIONS, FilledTopic, fill
+from bench.whole_job.records import BROKEN_SHARE, FilledTopic, fill
 from bench.whole_job.rounds import BenchRunner, finished_runs, note, turns_of, warm_up
 from bench.whole_job.servers import BenchServers
 from tallystick.errors import TallystickError

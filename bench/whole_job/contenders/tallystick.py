@@ -61,15 +61,19 @@ SETTINGS = {
 
 @dataclass(slots=True)
 class Tallystick:
-    """The contender with one of two settings of the JVM, or without one; the code and the declaration are the same."""
+    """The contender with one of two settings of the JVM, or without one; the code and the declaration are the same.
+
+    `tasks`: Spark's tasks at once; without it, one per core.
+    """
 
     variant: Literal["default", "best", "without-spark"]
+    tasks: int | None = None
     _workspace: BenchWorkspace | None = None
 
     @property
     def name(self) -> str:
         """Its name."""
-        return f"tallystick-{self.variant}"
+        return f"tallystick-{self.variant}" + (f"-{self.tasks}-tasks" if self.tasks else "")
 
     @property
     def what(self) -> str:
@@ -147,7 +151,7 @@ class Tallystick:
         return self._workspace
 
     def _master(self) -> str:
-        return f"local[{self._space.cores}]"
+        return f"local[{self.tasks or self._space.cores}]"
 
     def environment(self, place: BenchPlace) -> dict[str, str]:
         """Return the environment of all steps, which the operator passes on to spark-submit."""

@@ -111,6 +111,60 @@ def _lowest_bit(typing_context, word):
     return types.int64(types.uint64), generate
 
 
+def _special_bytes(typing_context, address, at):
+    """Return a bit for each of 32 bytes from `address` + `at` on, the first in the lowest: 1 if it is not plain in JSON.
+
+    These are quotes, backslashes, control characters and what is not ASCII. The caller has checked that all 32 bytes are
+    inside of the array.
+    """
+
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context, builder, signature, arguments):
+        del context, signature
+        content = _bytes_at(builder, arguments, 32)
+        # As numbers with a sign, bytes above 127 are smaller than 32, too.
+        found = builder.icmp_signed("<", content, _repeated(32, 32))
+        for byte in (34, 92):
+            found = builder.or_(found, builder.icmp_signed("==", content, _repeated(byte, 32)))
+        return builder.zext(builder.bitcast(found, ir.IntType(32)), ir.IntType(64))
+
+    return types.uint64(types.int64, types.int64), generate
+
+
+def _bytes_at(builder, arguments, count):
+    from llvmlite import ir
+
+    kind = ir.VectorType(ir.IntType(8), count).as_pointer()
+    return builder.load(builder.inttoptr(builder.add(*arguments), kind), align=1)
+
+
+def _repeated(byte, count):
+    from llvmlite import ir
+
+    kind = ir.IntType(8)
+    return ir.Constant(ir.VectorType(kind, count), [ir.Constant(kind, byte)] * count)
+
+
+def _other_than_digits(typing_context, address, at):
+    """Return a bit for each of 16 bytes from `address` + `at` on, the first in the lowest: 1 if it is no decimal digit.
+
+    The caller has checked that all 16 bytes are inside of the array.
+    """
+
+    from llvmlite import ir
+    from numba import types
+
+    def generate(context, builder, signature, arguments):
+        del context, signature
+        value = builder.sub(_bytes_at(builder, arguments, 16), _repeated(48, 16))
+        found = builder.icmp_unsigned(">", value, _repeated(9, 16))
+        return builder.zext(builder.bitcast(found, ir.IntType(16)), ir.IntType(64))
+
+    return types.uint64(types.int64, types.int64), generate
+
+
 def _prefetch(typing_context, address, at):
     """Ask the processor to load the byte at `address` + `at` into its cache. Any address is allowed: nothing is read."""
     from llvmlite import ir
@@ -163,5 +217,7 @@ address_of: Any = Operation(_address_of)
 byte_at: Any = Operation(_byte_at)
 word_at: Any = Operation(_word_at)
 lowest_bit: Any = Operation(_lowest_bit)
+special_bytes: Any = Operation(_special_bytes)
+other_than_digits: Any = Operation(_other_than_digits)
 prefetch: Any = Operation(_prefetch)
 zeros: Any = Operation(_zeros)

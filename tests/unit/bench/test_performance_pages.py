@@ -11,11 +11,11 @@ from bench.whole_job.page import page
 
 FOLDER = Path(__file__).parents[3] / "docs" / "performance"
 BUNDLES = sorted(FOLDER.glob("*.json"))
-PICTURES = ("cost", "per-million")
+PICTURES = {"growth": ("records", "others"), "whole-job": ("cost", "per-million")}
 
 
-def test_there_is_a_bundle() -> None:
-    assert [bundle.stem for bundle in BUNDLES] == ["whole-job"]
+def test_there_is_a_bundle_of_each_benchmark() -> None:
+    assert [bundle.stem for bundle in BUNDLES] == list(PICTURES)
 
 
 @pytest.mark.parametrize("file", BUNDLES, ids=lambda file: file.stem)
@@ -25,6 +25,6 @@ def test_the_page_and_the_pictures_are_those_of_the_bundle(file: Path) -> None:
     assert all(run["ok"] for run in bundle["runs"])
     assert not bundle["machine"]["changed"], "the code that was measured is in no commit"
     assert file.with_suffix(".md").read_text() == page(bundle, file.stem)
-    for picture in PICTURES:
+    for picture in PICTURES[file.stem]:
         drawn = (FOLDER / f"{file.stem}-{picture}.svg").read_text()
         assert f"bundle sha256 {bundle['sha256']}" in drawn

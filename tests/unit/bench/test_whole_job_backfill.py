@@ -29,7 +29,8 @@ from bench.whole_job.contender import (
     step_kind,
 )
 from bench.whole_job.contenders.tallystick_tasks import commit_staged
-from bench.whole_job.records import FROM_MS, HOUR_MS, PARTITIONS, FilledTopic, clicks
+from bench.whole_job.places import PARTITIONS
+from bench.whole_job.records import FROM_MS, HOUR_MS, FilledTopic, clicks
 from bench.whole_job.rounds import job_of, small_job
 from support.fakes import stage
 from support.small_lake import SmallLake, day, days

@@ -14,7 +14,8 @@ import pytest
 
 from bench.whole_job.check import TableCheck, check_table, check_tables
 from bench.whole_job.contender import CANONICAL, DEAD_LETTERS, EVENTS, TOTALS, ResultTable
-from bench.whole_job.records import KINDS, PARTITIONS, ExpectedTables, broken, clicks
+from bench.whole_job.places import PARTITIONS, RecordPlaces, even, only_first, skewed
+from bench.whole_job.records import KINDS, ExpectedTables, broken, clicks
 
 RECORDS = 3_000
 FOLDER = Path(__file__).parents[3] / "bench" / "whole_job"
@@ -57,6 +58,32 @@ def test_the_expected_rows_are_what_json_reads_from_the_values_that_are_not_brok
         device = event.pop("device")
         assert row == event | device | place
     assert next(rows, None) is None
+
+
+@pytest.mark.parametrize("records", [1, 7, 100, 1_003])
+@pytest.mark.parametrize(
+    "places", [even(), even(1), even(100), skewed(7), skewed(63), only_first()]
+)
+def test_each_partition_has_all_its_offsets_in_order(places: RecordPlaces, records: int) -> None:
+    cut = records // 3
+    found: list[list[int]] = [[] for _ in range(places.partitions)]
+    for first, count in ((0, cut), (cut, records - cut)):
+        for partition, offset in zip(*places.of(first, count), strict=True):
+            found[partition].append(int(offset))
+    assert found == [list(range(end)) for end in places.ends(records)]
+    assert sum(places.ends(records)) == records
+
+
+def test_a_skewed_topic_has_the_stated_share_in_its_first_partition() -> None:
+    assert skewed(7).ends(1_400) == (700,) + (100,) * 7
+    assert skewed(63).ends(700) == (630,) + (10,) * 7
+    assert only_first().ends(700) == (700,) + (0,) * 7
+
+
+@pytest.mark.parametrize("cycle", [(), (2,), (0, -1)])
+def test_places_outside_of_the_topic_are_refused(cycle: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="expected partitions below 2"):
+        RecordPlaces(partitions=2, cycle=cycle)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,9 +181,12 @@ def test_a_missing_column_is_a_problem_but_the_places_of_events_may_be_left_out(
     assert found.problems == ("column page is missing",)
 
 
-@pytest.mark.parametrize("module", ["check", "contender", "records"])
+CHECKING = ("check", "contender", "places", "records")
+
+
+@pytest.mark.parametrize("module", CHECKING)
 def test_the_check_shares_no_code_with_what_it_checks(module: str) -> None:
-    allowed = {"bench.whole_job.check", "bench.whole_job.contender", "bench.whole_job.records"}
+    allowed = {f"bench.whole_job.{name}" for name in CHECKING}
     imported = set()
     for node in ast.walk(ast.parse((FOLDER / f"{module}.py").read_text())):
         if isinstance(node, ast.ImportFrom):

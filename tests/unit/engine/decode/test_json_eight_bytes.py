@@ -1,4 +1,4 @@
-"""Characters and names are compared eight bytes at once: the rows are those of the exact rules at every position."""
+"""Characters, digits and names are compared up to 32 bytes at once: the rows are those of the exact rules everywhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.pipeline import Column, Json
 from tallystick.pipeline.paths import escaped
 
-LENGTHS = range(25)
+LENGTHS = (*range(25), 31, 32, 33, 39, 40, 41, 63, 64, 65)
 # A character that ends the plain ones, or one next to it that does not.
 CHARACTERS = [
     *(b'"', b'\\"', b"\\", b"\\n", b"\\u00e9", b"\x00", b"\x1f", b" ", b"!", b"#", b"[", b"]"),
@@ -62,6 +62,22 @@ def test_two_special_characters_at_any_positions_of_eight() -> None:
             text = bytearray(b"abcdefghij")
             text[one : one + 1], text[other : other + 1] = first, second
             bodies.append(b'{"s":"' + bytes(text) + b'"}')
+    assert decoded(columns, bodies) == [exactly(columns, body) for body in bodies]
+
+
+@pytest.mark.parametrize(
+    "character", [b"/", b":", b".", b"e", b"-", b" ", b",", b"a", b"\x00", b"\xb0"]
+)
+def test_a_character_at_any_position_of_a_number(character: bytes) -> None:
+    columns = [Column("n", "decimal(38,9)", required=False), Column("s", "string", required=False)]
+    texts = [
+        b"1" * at + character + b"9" * (length - at)
+        for length in range(36)
+        for at in range(length + 1)
+    ]
+    # With text after the number, all of its digits are compared at once.
+    bodies = [b'{"n":' + text + b"}" for text in texts]
+    bodies += [b'{"n":' + text + b',"s":"%b"}' % (b"z" * 40) for text in texts]
     assert decoded(columns, bodies) == [exactly(columns, body) for body in bodies]
 
 

@@ -17,6 +17,7 @@ from tallystick.engine.decode.json.layout import (
     ELEMENTS,
     ENTRIES,
     FIELDS,
+    LEAF,
     POSITIONS,
     Layout,
     LayoutArrays,
@@ -35,6 +36,18 @@ from tallystick.engine.decode.json.scan import (
     nested,
     scalar,
     string,
+)
+from tallystick.engine.decode.json.shape import (
+    CLOSE,
+    END,
+    MISSES_MAX,
+    NESTED,
+    OPEN,
+    PAUSE_ROWS,
+    SCALAR,
+    STEPS_MAX,
+    add_step,
+    has_shape,
 )
 from tallystick.runtime.compiled import (
     FLAGS,
@@ -116,7 +129,9 @@ def locate(
     found.used[0] = rows
     row = 0
     while True:
-        row = find_values(text, offsets, row, prefix, bytes_max, layout.arrays, found, needs_exact)
+        row, _ = find_values(
+            text, offsets, row, prefix, bytes_max, layout.arrays, found, needs_exact
+        )
         if row >= rows:
             return Found(layout, text, found)
         found = _grown(layout, found)
@@ -265,7 +280,7 @@ def _forget(row: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -
         ),
     ),
     UINT8S_OUT,  # needs_exact
-    results=1,
+    results=2,
 )
 def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per record costs a reference count per array
     content: Array,
@@ -276,13 +291,20 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
     layout: LayoutArrays,
     found: FoundArrays,
     needs_exact: Array,
-) -> Int:
-    """Fill `found` from `first_row` on. Return the row for which there was no room, or the number of rows.
+) -> tuple[Int, Int]:
+    """Fill `found` from `first_row` on; return the row for which there was no room, or the number of rows, and the hits.
 
-    Rows marked `needs_exact` are skipped, and rows that are not proven are marked.
+    Hits are records that were read by the shape of an earlier one. Rows marked `needs_exact` are skipped, and rows that
+    are not proven are marked.
     """
     nodes, slots = zeros(LEVELS), zeros(LEVELS)
     starts, counts = zeros(LEVELS), zeros(LEVELS)
+    # The shape of an earlier record. `recorded`: the steps of this record, -1 if it gives no shape.
+    step_whats, step_nodes = zeros(STEPS_MAX), zeros(STEPS_MAX)
+    step_froms, step_lengths = zeros(STEPS_MAX), zeros(STEPS_MAX)
+    steps, recorded = np.int64(0), np.int64(0)
+    hits, balance, mark = np.int64(0), np.int64(0), np.int64(0)
+    missed, next_shape = False, np.int64(first_row)
     # Taken out of their tuples once: each use of one in the loop would cost a reference count.
     text = address_of(content)
     modes = layout.modes
@@ -315,6 +337,38 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
             continue
         for scope in range(1, before.size):
             before[scope] = used[scope]
+        if steps > 0:
+            if has_shape(
+                text,
+                content.size,
+                at,
+                end,
+                row,
+                steps,
+                step_whats,
+                step_nodes,
+                step_froms,
+                step_lengths,
+                base,
+                kinds,
+                begins,
+                sizes,
+            ):
+                hits += 1
+                balance = max(balance - 1, -MISSES_MAX)
+                missed = False
+                continue
+            _forget(row, before, layout, found)
+            balance += 1
+            if balance > MISSES_MAX:
+                steps, balance = np.int64(0), np.int64(0)
+                next_shape = row + PAUSE_ROWS
+        # One record of another shape is no reason for another shape; two in a row are.
+        recorded = np.int64(-1)
+        if row >= next_shape and (steps == 0 or missed):
+            steps, recorded = np.int64(0), np.int64(0)
+        missed = steps > 0
+        mark = at
         outcome = UNPROVEN  # it remains so if the loop ends before the object does
         depth, elements = 0, 0
         at = blank(text, at, end)
@@ -331,13 +385,30 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                     if kinds[place] != MISSING:
                         break
                 if byte in (123, 91):
-                    mode = modes[node] if node >= 0 else 0
+                    mode = modes[node] if node >= 0 else LEAF
                     opens = (
                         mode in (FIELDS, ENTRIES) if byte == 123 else mode in (ELEMENTS, POSITIONS)
                     )
                     if node >= 0:
                         kinds[place] = OBJECT if byte == 123 else ARRAY
                         begins[place] = begin
+                    if recorded >= 0:
+                        # The elements of lists and maps differ in number: no shape has them.
+                        if mode != (FIELDS if opens else LEAF):
+                            recorded = np.int64(-1)
+                        else:
+                            recorded = add_step(
+                                recorded,
+                                OPEN if opens else NESTED + depth,
+                                node,
+                                mark,
+                                begin - mark,
+                                step_whats,
+                                step_nodes,
+                                step_froms,
+                                step_lengths,
+                            )
+                            mark = begin
                     if opens:
                         depth += 1
                         if depth > DEPTH_MAX:
@@ -352,6 +423,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                             break
                         if node >= 0:
                             sizes[place] = at - begin
+                        mark = at
                         state = _AFTER
                 else:
                     at, kind = scalar(text, at, end)
@@ -362,9 +434,23 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                         kinds[place] = kind
                         begins[place] = begin + quoted
                         sizes[place] = at - begin - 2 * quoted
+                    if recorded >= 0:
+                        recorded = add_step(
+                            recorded,
+                            SCALAR,
+                            node,
+                            mark,
+                            begin - mark,
+                            step_whats,
+                            step_nodes,
+                            step_froms,
+                            step_lengths,
+                        )
+                        mark = at
                     state = _AFTER
             elif state == _AFTER:
                 if node >= 0 and others[node] >= 0:
+                    recorded = np.int64(-1)
                     node = others[node]
                     at = begin
                     state = _VALUE
@@ -386,6 +472,19 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                 at += 1
                 sizes[base[node] + slot] = at - begin
                 depth -= 1
+                if recorded >= 0:
+                    recorded = add_step(
+                        recorded,
+                        CLOSE,
+                        node,
+                        mark,
+                        at - mark,
+                        step_whats,
+                        step_nodes,
+                        step_froms,
+                        step_lengths,
+                    )
+                    mark = at
             elif state == _OPENED:
                 at = blank(text, at, end)
                 if at >= end:
@@ -395,6 +494,19 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                     at += 1
                     sizes[base[node] + slot] = at - begin
                     depth -= 1
+                    if recorded >= 0:
+                        recorded = add_step(
+                            recorded,
+                            CLOSE,
+                            node,
+                            mark,
+                            at - mark,
+                            step_whats,
+                            step_nodes,
+                            step_froms,
+                            step_lengths,
+                        )
+                        mark = at
                     state = _AFTER
                 else:
                     state = _ITEM
@@ -451,6 +563,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                         else:
                             holder = np.int64(rest[outer])
                     if holder >= 0:
+                        recorded = np.int64(-1)
                         elements += 1
                         if elements > ELEMENTS_MAX:
                             break
@@ -491,9 +604,21 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                 if at >= end:
                     break
                 state = _VALUE
+        if outcome == PROVEN and recorded >= 0:
+            steps = add_step(
+                recorded,
+                END,
+                -1,
+                mark,
+                end - mark,
+                step_whats,
+                step_nodes,
+                step_froms,
+                step_lengths,
+            )
         if outcome != PROVEN:
             _forget(row, before, layout, found)
             if outcome == FULL:
-                return row
+                return row, hits
             needs_exact[row] = 1
-    return offsets.size - 1
+    return offsets.size - 1, hits

@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tallystick.runtime.compiled import part
-from tallystick.runtime.intrinsics import byte_at, lowest_bit, word_at, zeros
+from tallystick.runtime.intrinsics import (
+    byte_at,
+    lowest_bit,
+    other_than_digits,
+    special_bytes,
+    word_at,
+    zeros,
+)
 
 Array = npt.NDArray[Any]
 Int = Any  # A Python int outside of compiled code, int64 inside.
@@ -96,6 +103,11 @@ def plain_until(text: Int, at: Int, end: Int) -> Int:
     A subtraction sets the high bit of a byte that is smaller than what is subtracted (Hacker's Delight, section 6-1). It
     may also set that of the bytes after it, of which only the first counts.
     """
+    while at + 32 <= end:
+        special = special_bytes(text, at)
+        if special:
+            return at + lowest_bit(special)
+        at += 32
     while at + 8 <= end:
         word = word_at(text, at)
         quote, slash = word ^ _QUOTES, word ^ _SLASHES
@@ -152,6 +164,19 @@ def string(text: Int, at: Int, end: Int) -> tuple[Int, bool]:
 
 
 @part
+def _digits_until(text: Int, at: Int, end: Int) -> Int:
+    """Return the position of the first character of text[at:end] that is no digit, or `end`."""
+    while at + 16 <= end:
+        others = other_than_digits(text, at)
+        if others:
+            return at + lowest_bit(others)
+        at += 16
+    while at < end and 48 <= byte_at(text, at) <= 57:
+        at += 1
+    return at
+
+
+@part
 def _number(text: Int, at: Int, end: Int) -> tuple[Int, bool]:
     """Return (position after the number or -1, is written as an integer)."""
     if byte_at(text, at) == 45:
@@ -161,15 +186,13 @@ def _number(text: Int, at: Int, end: Int) -> tuple[Int, bool]:
     if byte_at(text, at) == 48:
         at += 1
     else:
-        while at < end and 48 <= byte_at(text, at) <= 57:
-            at += 1
+        at = _digits_until(text, at, end)
     whole = True
     if at < end and byte_at(text, at) == 46:
         whole = False
         at += 1
         first = at
-        while at < end and 48 <= byte_at(text, at) <= 57:
-            at += 1
+        at = _digits_until(text, at, end)
         if at == first:
             return -1, False
     if at < end and (byte_at(text, at) == 101 or byte_at(text, at) == 69):

@@ -1,0 +1,133 @@
+"""Compiled kernels that read records of the shape of an earlier one: the same bytes between the values.
+
+A producer mostly writes the fields of all records in the same order with the same spaces. So the text between two values
+of a record that `locate` has proven is compared as a whole with that of the next record, and only the values are read.
+If all of it is equal, the record is proven by the same grammar; otherwise `locate` reads it from its beginning.
+
+A shape is a list of steps, at most `STEPS_MAX`, in four arrays: what is read (`whats`), the node that it belongs to, or
+-1 (`nodes`), and the text before it, which is in the record from which the shape was taken (`froms`, `lengths`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tallystick.engine.decode.json.scan import (
+    ARRAY,
+    ESCAPED,
+    OBJECT,
+    PLAIN,
+    Array,
+    Int,
+    nested,
+    scalar,
+)
+from tallystick.runtime.compiled import part
+from tallystick.runtime.intrinsics import byte_at, word_at
+
+STEPS_MAX = 128
+# After so many more records of another shape than of the same one, the next rows are read without shapes.
+MISSES_MAX = 32
+PAUSE_ROWS = 2_048
+# What a step reads after its text: a scalar; nothing, if an object begins or has ended, or the record has ended; or an
+# array or object as a whole, at the depth that is added to NESTED.
+SCALAR, OPEN, CLOSE, END, NESTED = range(5)
+
+
+@part
+def _is_same(text: Int, at: Int, start: Int, size: Int, limit: Int) -> bool:
+    """Return True if text[at:] and text[start:] begin with the same `size` bytes; `limit` is the end of all text."""
+    if size >= 8:
+        done = np.int64(0)
+        while done + 8 <= size:
+            if word_at(text, at + done) != word_at(text, start + done):
+                return False
+            done += 8
+        # The last word begins in the one before it.
+        return word_at(text, at + size - 8) == word_at(text, start + size - 8)
+    if at + 8 <= limit and start + 8 <= limit:
+        differing = word_at(text, at) ^ word_at(text, start)
+        return differing << np.uint64(64 - 8 * size) == 0 if size > 0 else True
+    for i in range(size):  # noqa: SIM110 - numba compiles no generator
+        if byte_at(text, at + i) != byte_at(text, start + i):
+            return False
+    return True
+
+
+@part
+def add_step(
+    steps: Int,
+    what: Int,
+    node: Int,
+    start: Int,
+    length: Int,
+    whats: Array,
+    nodes: Array,
+    froms: Array,
+    lengths: Array,
+) -> Int:
+    """Add a step to a shape of `steps` steps. Return their number, or -1 if there is no room for it."""
+    if steps >= STEPS_MAX:
+        return np.int64(-1)
+    whats[steps], nodes[steps], froms[steps], lengths[steps] = what, node, start, length
+    return steps + 1
+
+
+@part
+def has_shape(
+    text: Int,
+    limit: Int,
+    at: Int,
+    end: Int,
+    row: Int,
+    steps: Int,
+    whats: Array,
+    nodes: Array,
+    froms: Array,
+    lengths: Array,
+    base: Array,
+    kinds: Array,
+    begins: Array,
+    sizes: Array,
+) -> bool:
+    """Return True if text[at:end] has the shape; its values are then filled in. If not, some of them are, too."""
+    for step in range(steps):
+        length = lengths[step]
+        if at + length > end or not _is_same(text, at, froms[step], length, limit):
+            return False
+        at += length
+        what, node = whats[step], nodes[step]
+        place = base[node] + row if node >= 0 else np.int64(0)
+        if what == SCALAR:
+            if at >= end:
+                return False
+            begin = at
+            at, kind = scalar(text, at, end)
+            if at < 0:
+                return False
+            if node >= 0:
+                quoted = 1 if kind in (PLAIN, ESCAPED) else 0
+                kinds[place] = kind
+                begins[place] = begin + quoted
+                sizes[place] = at - begin - 2 * quoted
+        elif what == OPEN:
+            # The text of the next step begins with the bracket.
+            kinds[place] = OBJECT
+            begins[place] = at
+        elif what == CLOSE:
+            sizes[place] = at - begins[place]
+        elif what != END:
+            if at >= end:
+                return False
+            byte = byte_at(text, at)
+            if byte not in (123, 91):
+                return False
+            begin = at
+            at = nested(text, at, end, what - NESTED)
+            if at < 0:
+                return False
+            if node >= 0:
+                kinds[place] = OBJECT if byte == 123 else ARRAY
+                begins[place] = begin
+                sizes[place] = at - begin
+    return at == end
