@@ -81,6 +81,22 @@ def test_a_character_at_any_position_of_a_number(character: bytes) -> None:
     assert decoded(columns, bodies) == [exactly(columns, body) for body in bodies]
 
 
+@pytest.mark.parametrize("before", ["", "z" * 40])
+@pytest.mark.parametrize("size", range(1, 20))
+def test_whole_numbers_of_any_size(size: int, before: str) -> None:
+    columns = [Column("n", "long", required=False), Column("i", "int", required=False)]
+    numbers = [int(("1234567890" * 2)[:size]), 10 ** (size - 1), 10**size - 1, 9 * 10 ** (size - 1)]
+    bodies = [
+        f'{{"{before}":0,"n":{sign}{n},"i":{sign}{n}}}'.encode()
+        for n in numbers
+        for sign in ("", "-")
+    ]
+    # The first record of a batch has no bytes before it.
+    for body in bodies:
+        assert decoded(columns, [body]) == [exactly(columns, body)]
+    assert decoded(columns, bodies) == [exactly(columns, body) for body in bodies]
+
+
 @pytest.mark.parametrize("size", range(1, 20))
 def test_a_name_that_differs_in_any_one_byte_is_another_name(size: int) -> None:
     name = "abcdefghijklmnopqrst"[:size]

@@ -234,6 +234,7 @@ def test_a_place_that_two_columns_read_gives_no_shape() -> None:
     assert hits(bodies, twice) == 0
     rows = JsonDecoder(Json(twice)).decode_values(pa.array(bodies, pa.binary())).rows.to_pylist()
     assert rows == [{"whole": [("k", n), ("j", 2)], "one": n} for n in range(5)]
+    assert hits([b'{"m":null,"x":1}'] * 5, twice) == 0
 
 
 def test_kept_other_fields_give_no_shape() -> None:
