@@ -104,7 +104,10 @@ def test_the_bundle_command_prints_its_tables(
 def test_the_page_has_a_table_and_a_picture_of_each_axis(bundle: dict[str, Any]) -> None:
     text = page(bundle, "growth")
     assert "| many | best (1 of 3 failed) | 8.5 (6.5-10.5) | 1.0 | 6.0 | 1.5 |" in text
-    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## Records", "## Skew"]
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## Records",
+        "## Skew",
+    ]
     assert "](growth-records.svg)" in text
     assert "](growth-others.svg)" in text
     assert "a row is missing" in text

@@ -62,7 +62,6 @@ def hits(bodies: list[bytes], columns: list[Column] | None = None) -> int:
     arrays = found._arrays
     for array in (arrays.kinds, arrays.length, arrays.used):
         array[:] = 0
-    arrays.used[0] = len(bodies)
     offsets = np.frombuffer(values.buffers()[1], np.int32)[: len(bodies) + 1]
     needs_exact = np.zeros(len(bodies), np.uint8)
     row, count = find_values(found.text, offsets, 0, 0, 1 << 20, layout.arrays, arrays, needs_exact)
@@ -210,6 +209,39 @@ def test_a_record_with_too_many_fields_gives_no_shape() -> None:
     assert hits([body(STEPS_MAX - 3)] * 3) == 2
     assert hits([body(STEPS_MAX - 2)] * 3) == 0
     assert decoded([body(STEPS_MAX)] * 3) == [exactly(body(STEPS_MAX))] * 3
+
+
+# A value of a kind that the column cannot have, and the column.
+WRONG = [
+    ("long", '"1"'),
+    ("int", "true"),
+    ("double", '"1.5"'),
+    ("float", "false"),
+    ("decimal(9,2)", "true"),
+    ("boolean", "1"),
+    ("string", "1"),
+    ("string", "[1]"),
+    ("long", '{"a":1}'),
+    ("list<long>", '["1"]'),
+    ("map<string, long>", '{"a":"1"}'),
+    ("struct<a: long>", '{"a":"1"}'),
+]
+
+
+@pytest.mark.parametrize(("kind", "wrong"), WRONG)
+def test_a_record_with_a_value_of_a_wrong_kind_takes_no_slot(kind: str, wrong: str) -> None:
+    """So the columns that are read have no row of it, and no rows must be taken out of them."""
+    columns = [Column("id", "long"), Column("v", kind, required=False)]
+    bodies = [b'{"id":%d,"v":null}' % n for n in range(3)]
+    bodies.insert(1, b'{"id":9,"v":%b}' % wrong.encode())
+    layout = Layout(columns)
+    needs_exact = np.zeros(4, np.uint8)
+    found = locate(layout, pa.array(bodies, pa.binary()), needs_exact, bytes_max=1 << 20)
+    assert needs_exact.tolist() == [0, 1, 0, 0]
+    assert found.slots(0) == 3
+    decoded = JsonDecoder(Json(columns)).decode_values(pa.array(bodies, pa.binary()))
+    assert decoded.kept.tolist() == [0, 2, 3]
+    assert decoded.rows.column("id").to_pylist() == [0, 1, 2]
 
 
 def _with_lists() -> Iterator[bytes]:

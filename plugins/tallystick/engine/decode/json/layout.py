@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tallystick.engine.decode.json.leaves import ALL_KINDS, provable_kinds
 from tallystick.format.types import LIST, MAP, STRUCT
 from tallystick.pipeline import Column
 from tallystick.pipeline.paths import Path
@@ -62,14 +63,16 @@ class ColumnPlace:
 class LayoutArrays(NamedTuple):
     """The nodes as arrays for compiled code. Edges lead from a node to the nodes inside of it, sorted by node.
 
-    `others`: the next node of the same place, or -1. `inner`: the scope of a node's elements or entries. `target`: the
-    node of elements or of entries' values; `key`: that of entries' keys. `rest`: the node of the fields that have none.
+    `provable`: the kinds of values that the readers of a node's columns may prove, as bits. `others`: the next node of
+    the same place, or -1. `inner`: the scope of a node's elements or entries. `target`: the node of elements or of
+    entries' values; `key`: that of entries' keys. `rest`: the node of the fields that have none.
     `names` of edge e are `name_starts[e]` to `[e + 1]`; `plain`: True if JSON can write the name as it is; `at` is the
     position of an edge of a POSITIONS node.
     """
 
     modes: Array
     scopes: Array
+    provable: Array
     others: Array
     inner: Array
     target: Array
@@ -178,6 +181,7 @@ class Layout:
         return LayoutArrays(
             modes=np.array([n.mode for n in self.nodes], np.int32),
             scopes=np.array([n.scope for n in self.nodes], np.int32),
+            provable=self._provable(),
             others=others,
             inner=np.array([n.inner for n in self.nodes], np.int32),
             target=target,
@@ -190,6 +194,23 @@ class Layout:
             plain=np.array([_is_plain(name) for name, _, _ in edges], np.bool_),
             at=np.array([position for _, position, _ in edges], np.int32),
         )
+
+    def _provable(self) -> Array:
+        found = np.full(len(self.nodes), ALL_KINDS, np.int32)
+        for place in _leaves(self.places):
+            found[place.node.number] &= provable_kinds(place.column)
+        return found
+
+
+def _leaves(places: Sequence[ColumnPlace]) -> Iterator[ColumnPlace]:
+    """Yield the places that are read from a value itself, at any depth, without the keys of maps."""
+    for place in places:
+        if place.column.type == MAP:
+            yield from _leaves(place.parts[1:])
+        elif place.parts:
+            yield from _leaves(place.parts)
+        else:
+            yield place
 
 
 def _mode_of(column: Column, path: Path, number: int) -> int:

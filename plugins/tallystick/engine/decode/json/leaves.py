@@ -25,6 +25,7 @@ from tallystick.pipeline.time_formats import EPOCH_DAYS, EPOCH_FACTORS
 from tallystick.tables.calendar import END_DAY, END_US, FIRST_DAY, FIRST_US
 from tallystick.tables.schema import arrow_type
 
+ALL_KINDS = (1 << json_scan.ARRAY + 1) - 1
 _FLOAT_NORMAL_MIN = float(np.finfo(np.float32).smallest_normal)
 _NUMPY = {
     "int": np.int32,
@@ -83,6 +84,22 @@ def leaf_reader(column: Column, *, is_key: bool = False) -> Callable[[FoundField
     if kind == "binary" or fixed_bytes(kind):
         return lambda found: _through_text(found, column)
     return _time_reader(column)
+
+
+def provable_kinds(column: Column) -> int:
+    """Return the kinds of values that the reader of a field may prove, as a set of bits; of other columns, all kinds."""
+    kind = column.type
+    if kind in INT_BITS or kind in {"float", "double"}:
+        kinds = [json_scan.INTEGER, json_scan.FRACTION]
+    elif decimal_size(kind):
+        kinds = [json_scan.INTEGER, json_scan.FRACTION, json_scan.PLAIN]
+    elif kind == "boolean":
+        kinds = [json_scan.TRUE, json_scan.FALSE]
+    elif kind == "string" and column.parse != JSON_TEXT:
+        kinds = [json_scan.PLAIN, json_scan.ESCAPED]
+    else:
+        return ALL_KINDS
+    return sum(1 << one for one in (json_scan.NULL, *kinds))
 
 
 def _time_reader(column: Column) -> Callable[[FoundField], pa.Array]:

@@ -119,14 +119,14 @@ def locate(
 ) -> Found:
     """Find the values of all nodes in a batch of records; mark the records that are not proven in `needs_exact`.
 
-    `prefix`: the bytes of each value before its JSON text; a text longer than `bytes_max` is not proven. Raises
-    ManySlotsError if the records of the batch have too many elements together.
+    The slots of scope 0 are the records that are not marked, in their order. `prefix`: the bytes of each value before its
+    JSON text; a text longer than `bytes_max` is not proven. Raises ManySlotsError if the records of the batch have too
+    many elements together.
     """
     text, offsets = _buffers(values)
     rows = len(values)
     capacity = np.full(layout.scopes, max(rows, 16), np.int64)
     found = _empty(layout, capacity)
-    found.used[0] = rows
     row = 0
     while True:
         row, _ = find_values(
@@ -134,7 +134,7 @@ def locate(
         )
         if row >= rows:
             return Found(layout, text, found)
-        found = _grown(layout, found)
+        found = _grown(layout, found, rows)
 
 
 def _empty(layout: Layout, capacity: Array) -> FoundArrays:
@@ -156,10 +156,10 @@ def _empty(layout: Layout, capacity: Array) -> FoundArrays:
     )
 
 
-def _grown(layout: Layout, found: FoundArrays) -> FoundArrays:
+def _grown(layout: Layout, found: FoundArrays, rows: int) -> FoundArrays:
     """Return the same with room for four times as many slots in each scope that had no room."""
     capacity = np.where(found.full, found.capacity * 4, found.capacity)
-    check_slots(int(capacity[layout.arrays.scopes].sum()) * SLOT_BYTES, int(found.used[0]))
+    check_slots(int(capacity[layout.arrays.scopes].sum()) * SLOT_BYTES, rows)
     larger = _empty(layout, capacity)
     larger.used[:] = found.used
     for node in layout.nodes:
@@ -238,13 +238,11 @@ def _position(at: Array, begin: Int, stop: Int, position: Int) -> Int:
 
 
 @part
-def _forget(row: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -> None:
+def _forget(record: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -> None:
     """Remove what was found of a record that is not proven, or for which there was no room."""
     for node in range(layout.modes.size):
         scope = layout.scopes[node]
-        begin, end = (
-            (np.int64(row), np.int64(row) + 1) if scope == 0 else (before[scope], found.used[scope])
-        )
+        begin, end = (record, record + 1) if scope == 0 else (before[scope], found.used[scope])
         for slot in range(begin, end):
             place = found.base[node] + slot
             found.kinds[place] = MISSING
@@ -263,7 +261,7 @@ def _forget(row: Int, before: Array, layout: LayoutArrays, found: FoundArrays) -
     TupleOf(
         LayoutArrays,
         # The names and whether they are plain come before the positions.
-        (*(INT32S,) * 9, INT64S, UINT8S, FLAGS, INT32S),
+        (*(INT32S,) * 10, INT64S, UINT8S, FLAGS, INT32S),
     ),
     TupleOf(
         FoundArrays,
@@ -308,6 +306,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
     # Taken out of their tuples once: each use of one in the loop would cost a reference count.
     text = address_of(content)
     modes = layout.modes
+    provable = layout.provable
     others = layout.others
     inner = layout.inner
     target = layout.target
@@ -328,6 +327,8 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
     capacity = found.capacity
     full = found.full
     before = found.before
+    # A record that is not proven leaves its slot to the next one.
+    record = used[0]
     for row in range(first_row, offsets.size - 1):
         if needs_exact[row]:
             continue
@@ -343,22 +344,24 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                 content.size,
                 at,
                 end,
-                row,
+                record,
                 steps,
                 step_whats,
                 step_nodes,
                 step_froms,
                 step_lengths,
+                provable,
                 base,
                 kinds,
                 begins,
                 sizes,
             ):
                 hits += 1
+                record += 1
                 balance = max(balance - 1, -MISSES_MAX)
                 missed = False
                 continue
-            _forget(row, before, layout, found)
+            _forget(record, before, layout, found)
             balance += 1
             if balance > MISSES_MAX:
                 steps, balance = np.int64(0), np.int64(0)
@@ -372,7 +375,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
         outcome = UNPROVEN  # it remains so if the loop ends before the object does
         depth, elements = 0, 0
         at = blank(text, at, end)
-        node, slot, begin = np.int64(0), np.int64(row), np.int64(at)
+        node, slot, begin = np.int64(0), record, np.int64(at)
         state = _VALUE
         is_object = at < end and byte_at(text, at) == 123
         while is_object:
@@ -390,7 +393,10 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                         mode in (FIELDS, ENTRIES) if byte == 123 else mode in (ELEMENTS, POSITIONS)
                     )
                     if node >= 0:
-                        kinds[place] = OBJECT if byte == 123 else ARRAY
+                        kind = np.int64(OBJECT if byte == 123 else ARRAY)
+                        if not provable[node] >> kind & 1:
+                            break
+                        kinds[place] = kind
                         begins[place] = begin
                     if recorded >= 0:
                         # The elements of lists and maps differ in number: no shape has them.
@@ -427,7 +433,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                         state = _AFTER
                 else:
                     at, kind = scalar(text, at, end)
-                    if at < 0:
+                    if at < 0 or (node >= 0 and not provable[node] >> kind & 1):
                         break
                     if node >= 0:
                         quoted = 1 if kind in (PLAIN, ESCAPED) else 0
@@ -604,7 +610,14 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                 if at >= end:
                     break
                 state = _VALUE
-        if outcome == PROVEN and recorded >= 0:
+        if outcome != PROVEN:
+            _forget(record, before, layout, found)
+            if outcome == FULL:
+                break
+            needs_exact[row] = 1
+            continue
+        record += 1
+        if recorded >= 0:
             steps = add_step(
                 recorded,
                 END,
@@ -616,9 +629,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                 step_froms,
                 step_lengths,
             )
-        if outcome != PROVEN:
-            _forget(row, before, layout, found)
-            if outcome == FULL:
-                return row, hits
-            needs_exact[row] = 1
-    return offsets.size - 1, hits
+    else:
+        row = offsets.size - 1
+    used[0] = record
+    return row, hits

@@ -86,33 +86,32 @@ class JsonDecoder:
         null = np.asarray(values.is_null()) if values.null_count else np.zeros(rows, np.bool_)
         needs_exact = null.astype(np.uint8)
         found = locate(self._layout, values, needs_exact, bytes_max=VALUE_BYTES_MAX, prefix=prefix)
+        # Of the records that `locate` has proven, the readers may leave some to the exact rules, too.
+        kept = np.flatnonzero(needs_exact == 0)
+        unread = np.zeros(len(kept), np.uint8)
         arrays = {}
         for place in self._layout.places:
-            require_values(place, found, needs_exact)
-            arrays[place.column.name] = column_array(place, found, needs_exact)
+            require_values(place, found, unread)
+            arrays[place.column.name] = column_array(place, found, unread)
         if self._rest is not None and self._layout.rest is not None:
             arrays[self._rest] = rest_texts(self._layout.rest, found)
         proven = pa.Table.from_arrays([arrays[c.name] for c in self._columns], schema=self.schema)
-        if not needs_exact.any():
-            return Decoded(
-                rows=proven, kept=np.arange(rows), dead=np.empty(0, np.int64), reasons=()
-            )
-        return self._decode_exactly(values, prefix, proven, needs_exact.astype(np.bool_), null)
+        if unread.any():
+            good = unread == 0
+            proven, kept = proven.take(pa.array(np.flatnonzero(good))), kept[good]
+        if len(kept) == rows:
+            return Decoded(rows=proven, kept=kept, dead=np.empty(0, np.int64), reasons=())
+        return self._decode_others(values, prefix, proven, kept, null)
 
-    def _decode_exactly(
-        self,
-        values: pa.BinaryArray,
-        prefix: int,
-        proven: pa.Table,
-        needs_exact: Array,
-        null: Array,
+    def _decode_others(
+        self, values: pa.BinaryArray, prefix: int, proven: pa.Table, good: Array, null: Array
     ) -> Decoded:
-        good = np.flatnonzero(~needs_exact)
+        """Add the records that are not proven, which are those at other positions than `good`."""
         late: list[int] = []
         late_rows: list[list[Any]] = []
         dead: list[int] = []
         reasons: list[Reason] = []
-        for position in np.flatnonzero(needs_exact).tolist():
+        for position in np.delete(np.arange(len(values)), good).tolist():
             try:
                 value = None if null[position] else values[position].as_py()[prefix:]
                 late_rows.append(self._decode_one(value))
@@ -120,7 +119,7 @@ class JsonDecoder:
             except MismatchError as mismatch:
                 dead.append(position)
                 reasons.append(mismatch.reason)
-        rows, kept = proven.take(pa.array(good)), good
+        rows, kept = proven, good
         if late:
             kept = np.concatenate([good, np.array(late, np.int64)])
             order = np.argsort(kept, kind="stable")

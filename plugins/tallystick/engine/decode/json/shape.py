@@ -79,55 +79,52 @@ def has_shape(
     limit: Int,
     at: Int,
     end: Int,
-    row: Int,
+    slot: Int,
     steps: Int,
     whats: Array,
     nodes: Array,
     froms: Array,
     lengths: Array,
+    provable: Array,
     base: Array,
     kinds: Array,
     begins: Array,
     sizes: Array,
 ) -> bool:
-    """Return True if text[at:end] has the shape; its values are then filled in. If not, some of them are, too."""
+    """Return True if text[at:end] has the shape; its values are then in `slot`. If not, some of them may be, too."""
     for step in range(steps):
         length = lengths[step]
         if at + length > end or not _is_same(text, at, froms[step], length, limit):
             return False
         at += length
         what, node = whats[step], nodes[step]
-        place = base[node] + row if node >= 0 else np.int64(0)
-        if what == SCALAR:
-            if at >= end:
-                return False
-            begin = at
-            at, kind = scalar(text, at, end)
-            if at < 0:
-                return False
-            if node >= 0:
-                quoted = 1 if kind in (PLAIN, ESCAPED) else 0
-                kinds[place] = kind
-                begins[place] = begin + quoted
-                sizes[place] = at - begin - 2 * quoted
-        elif what == OPEN:
+        place = base[node] + slot if node >= 0 else np.int64(0)
+        if what == OPEN:
             # The text of the next step begins with the bracket.
             kinds[place] = OBJECT
             begins[place] = at
-        elif what == CLOSE:
+            continue
+        if what == CLOSE:
             sizes[place] = at - begins[place]
-        elif what != END:
-            if at >= end:
-                return False
-            byte = byte_at(text, at)
-            if byte not in (123, 91):
-                return False
-            begin = at
+            continue
+        if what == END:
+            continue
+        if at >= end:
+            return False
+        begin, quoted = at, np.int64(0)
+        if what == SCALAR:
+            at, kind = scalar(text, at, end)
+            if kind in (PLAIN, ESCAPED):
+                quoted = np.int64(1)
+        elif byte_at(text, at) in (123, 91):
+            kind = np.int64(OBJECT if byte_at(text, at) == 123 else ARRAY)
             at = nested(text, at, end, what - NESTED)
-            if at < 0:
-                return False
-            if node >= 0:
-                kinds[place] = OBJECT if byte == 123 else ARRAY
-                begins[place] = begin
-                sizes[place] = at - begin
+        else:
+            return False
+        if at < 0 or (node >= 0 and not provable[node] >> kind & 1):
+            return False
+        if node >= 0:
+            kinds[place] = kind
+            begins[place] = begin + quoted
+            sizes[place] = at - begin - 2 * quoted
     return at == end
