@@ -153,6 +153,9 @@ def _check_names(found: list[str], schema: pa.Schema, table: Table, where: str) 
 
 def _check_lineage(rows: pa.Table, records: pa.Table, where: str) -> None:
     """Refuse a row if its lineage is not that of a record of this batch."""
+    # Most transforms keep all records in their order.
+    if all(rows.column(name).equals(records.column(name)) for name in _LINEAGE_NAMES):
+        return
     for name in ("_topic", "_kafka_partition"):
         if rows.num_rows and pc.unique(rows.column(name)).to_pylist() != [
             records.column(name)[0].as_py()
