@@ -54,6 +54,7 @@ def main(path: Path) -> int:
     from bench.whole_job.backfill import report as backfill_report
     from bench.whole_job.growth import report as growth_report
     from bench.whole_job.report import text_report
+    from bench.whole_job.start import report as start_report
 
     try:
         bundle = read_bundle(path)
@@ -63,6 +64,7 @@ def main(path: Path) -> int:
     reports = {
         backfill_report.WHAT: backfill_report.text_report,
         growth_report.WHAT: growth_report.text_report,
+        start_report.WHAT: start_report.text_report,
     }
     print(reports.get(bundle.get("what", ""), text_report)(bundle))
     print(f"\nthe digest is right: {bundle[_DIGEST]}")

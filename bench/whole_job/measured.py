@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,8 +148,11 @@ def run_measured(
     timeout_s: float,
     cwd: Path | None = None,
     servers: ControlGroup | None = None,
+    look: Callable[[list[int]], None] | None = None,
 ) -> ProcessCost:
     """Run the command to its end and return what it cost; its output goes to the file `output`.
+
+    `look` is called every few milliseconds with the ids of its processes.
 
     All its processes are killed when it ends, also if this process dies first. Raises SettingsError if no control group
     can be created, or if the command is still running after `timeout_s`.
@@ -164,6 +167,8 @@ def run_measured(
         with ChildProcess(words, name=name, log_path=output, env=env, cwd=cwd) as child:
             while child.alive:
                 now = time.monotonic()
+                if look is not None:
+                    look(group.pids())
                 if now - looked >= SAMPLE_S:
                     memory, looked = max(memory, group.memory_bytes()), now
                 if now - began > timeout_s:

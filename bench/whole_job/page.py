@@ -16,6 +16,8 @@ from bench.whole_job.growth.page import growth_page
 from bench.whole_job.growth.report import WHAT as GROWTH
 from bench.whole_job.money import PRICES, TB, TerabyteCost, cost_of_run, requests_dollars
 from bench.whole_job.report import cpu_s, lines_of, marginal, markdown_report
+from bench.whole_job.start.page import start_page
+from bench.whole_job.start.report import WHAT as START
 
 AIM = 0.15  # dollars per TB
 Json = Mapping[str, Any]
@@ -23,7 +25,8 @@ Json = Mapping[str, Any]
 
 def page(bundle: Json, name: str) -> str:
     """Return the page of the bundle that is stored as `name`.json next to it."""
-    return growth_page(bundle, name) if bundle["what"] == GROWTH else whole_job_page(bundle, name)
+    pages = {GROWTH: growth_page, START: start_page}
+    return pages.get(bundle["what"], whole_job_page)(bundle, name)
 
 
 def whole_job_page(bundle: Json, name: str) -> str:

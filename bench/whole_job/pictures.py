@@ -18,6 +18,8 @@ from bench.whole_job.bundle import read_bundle
 from bench.whole_job.growth.pictures import growth_figures
 from bench.whole_job.growth.report import WHAT as GROWTH
 from bench.whole_job.report import ContenderLine, lines_of, marginal
+from bench.whole_job.start.pictures import start_figures
+from bench.whole_job.start.report import WHAT as START
 
 OURS, OTHERS = ("#0b6e4f", "#8fc9b1"), ("#4a5568", "#b8c0cc")
 SHORT = {"one": "one table", "three": "three tables"}
@@ -29,8 +31,8 @@ mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tallystick", "font
 def main(bundle_file: Path, folder: Path) -> None:
     """Write the pictures of a bundle. Safe to repeat: they are replaced by the same bytes."""
     bundle = read_bundle(bundle_file)
-    figures = growth_figures if bundle["what"] == GROWTH else whole_job_figures
-    for name, figure in figures(bundle).items():
+    figures = {GROWTH: growth_figures, START: start_figures}
+    for name, figure in figures.get(bundle["what"], whole_job_figures)(bundle).items():
         path = folder / f"{bundle_file.stem}-{name}.svg"
         metadata = {"Date": None, "Description": f"bundle sha256 {bundle['sha256']}"}
         figure.savefig(path, format="svg", metadata=metadata, bbox_inches="tight")

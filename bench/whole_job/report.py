@@ -139,6 +139,36 @@ def marginal(bundle: Json, case: str) -> dict[str, float]:
     }
 
 
+def least_rows(bundle: Json, case: str) -> list[list[str]]:
+    """Return the header and a row per contender with the least CPU seconds of all rounds, and ratios between these.
+
+    Other programs on a processor only add to the CPU time of a run, so the least is what depends least on them.
+    """
+    records = bundle["settings"]["records"]
+    more = (records["full"] - records["small"]) / 1e6
+    full, small = _least(bundle, case, "full"), _least(bundle, case, "small")
+    further = {
+        name: (full[name] - small[name]) / more for name in full if name in small and more > 0
+    }
+    rows = [["least of all rounds", "CPU-s", "x", "small: CPU-s", "x", "CPU-s/M", "x"]]
+    for name in sorted(full, key=lambda one: full[one]):
+        cells = [name]
+        for found in (full, small, further):
+            cells.append(f"{found[name]:.2f}" if name in found else "-")
+            has_ratio = name in found and BASE in found and found[name] > 0
+            cells.append(f"{found[BASE] / found[name]:.1f}" if has_ratio else "-")
+        rows.append(cells)
+    return rows
+
+
+def _least(bundle: Json, case: str, size: str) -> dict[str, float]:
+    return {
+        one.contender: one.cpu_s.least
+        for one in lines_of(bundle, case, size)
+        if one.cpu_s is not None
+    }
+
+
 def text_report(bundle: Json) -> str:
     """Return the tables as text, at most 100 columns wide."""
     parts = [head(bundle)]
@@ -146,6 +176,8 @@ def text_report(bundle: Json) -> str:
         records = bundle["settings"]["records"][size]
         parts.append(f"{_title(case)}, {records:,} records")
         parts.append(aligned(_rows(bundle, case, size)))
+        if size == "full":
+            parts.append(aligned(least_rows(bundle, case)))
     parts.append(failures(bundle))
     parts.append(_notes(bundle))
     return "\n\n".join(part for part in parts if part)
@@ -156,11 +188,18 @@ def markdown_report(bundle: Json) -> str:
     parts = [head(bundle)]
     for case, size in _shown(bundle):
         records = bundle["settings"]["records"][size]
-        header, *rows = _rows(bundle, case, size, is_wide=True)
-        lines = [header, ["---"] * len(header), *rows]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        table = markdown_table(_rows(bundle, case, size, is_wide=True))
         parts.append(f"{_title(case)}, {records:,} records:\n\n{table}")
+        if size == "full":
+            parts.append(markdown_table(least_rows(bundle, case)))
     return "\n\n".join(part for part in [*parts, failures(bundle), _notes(bundle)] if part)
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows, of which the first is the header, as a table in Markdown."""
+    header, *others = rows
+    lines = [header, ["---"] * len(header), *others]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _shown(bundle: Json) -> list[tuple[str, str]]:
@@ -264,7 +303,9 @@ def _notes(bundle: Json) -> str:
         [
             "Median (least-most). main: the step that does what others do in their only process. MB: peak of",
             "anonymous memory of all processes. MB rest: all that the run left. x: how many times less than",
-            f"{BASE} in the same round. CPU-s/M: per further million records, from the two sizes.",
+            f"{BASE} in the same round. CPU-s/M: per further million records, from the two sizes. Other",
+            "programs on a processor only add to a run's CPU time, so the least of all rounds depends least on",
+            f"them; there, x is the ratio to the least of {BASE}. small: the smaller number of records.",
             f"{noisy} of {len(bundle['runs'])} runs had other programs on more than {NOISY:.0%} of the machine.",
         ]
     )

@@ -6,7 +6,7 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from bench.whole_job.contender import (
     Contender,
     step_kind,
 )
-from bench.whole_job.measured import ProcessCost, run_measured
+from bench.whole_job.measured import run_measured
 from bench.whole_job.records import FROM_MS, HOUR_MS, FilledTopic
 from bench.whole_job.servers import BenchServers
 from tallystick.errors import TallystickError
@@ -109,9 +109,7 @@ class BenchRunner:
             "size": turn.size,
             "case": turn.case,
             "contender": turn.contender.name,
-            "steps": [
-                {"name": step.name, "main": step.main, **asdict(cost)} for step, cost in steps
-            ],
+            "steps": steps,
             "s3": counts,
             "rest_bytes": sum(stored.values()) + sum(path.stat().st_size for path in files),
             "rest_files": len(stored) + len(files),
@@ -126,26 +124,34 @@ class BenchRunner:
 
     def _steps(
         self, contender: Contender, job: BenchJob, place: BenchPlace
-    ) -> tuple[list[tuple[BenchStep, ProcessCost]], list[str]]:
-        done: list[tuple[BenchStep, ProcessCost]] = []
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        done: list[dict[str, Any]] = []
         try:
             for step in contender.steps(job, place):
                 output = place.folder / f"{step.name}.log"
-                cost = run_measured(
-                    step.argv,
-                    name=f"{self._number}-{step.name}",
-                    env=step.env,
-                    output=output,
-                    timeout_s=STEP_S,
-                    cwd=step.cwd,
-                    servers=self._servers.group,
-                )
-                done.append((step, cost))
-                if cost.exit_code:
-                    return done, [_failed(step, cost, output)]
+                found = self.measure(step, output)
+                done.append({"name": step.name, "main": step.main, **found})
+                if code := found["exit_code"]:
+                    return done, [_failed(step, code, output)]
         except (TallystickError, OSError, KeyError, ValueError) as error:
             return done, [f"{type(error).__name__}: {error}"]
         return done, []
+
+    def measure(
+        self, step: BenchStep, output: Path, *, look: Callable[[list[int]], None] | None = None
+    ) -> dict[str, Any]:
+        """Run a step and return its figures as JSON; see `run_measured`."""
+        cost = run_measured(
+            step.argv,
+            name=f"{self._number}-{step.name}",
+            env=step.env,
+            output=output,
+            timeout_s=STEP_S,
+            cwd=step.cwd,
+            servers=self._servers.group,
+            look=look,
+        )
+        return asdict(cost)
 
     def _check(
         self, contender: Contender, job: BenchJob, place: BenchPlace, expected: Path
@@ -223,6 +229,6 @@ def note(line: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {line}", file=sys.stderr, flush=True)
 
 
-def _failed(step: BenchStep, cost: ProcessCost, output: Path) -> str:
+def _failed(step: BenchStep, code: int, output: Path) -> str:
     lines = output.read_text(errors="replace").splitlines()[-_TAIL:]
-    return f"{step.name} ended with {cost.exit_code}: " + " | ".join(lines)[-1500:]
+    return f"{step.name} ended with {code}: " + " | ".join(lines)[-1500:]

@@ -77,9 +77,12 @@ def _measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     group = ControlGroup(f"bench-{os.getpid()}-servers").create()
     try:
         for name in arguments.axis:
+            if not (sizes := _sizes(AXES[name], arguments.records_max)):
+                note(f"{name}: each size has more records than {arguments.records_max:,}")
+                continue
             # New servers for each axis: the topics of the axis before need no room on the disk then.
             with BenchServers(folder / name / "servers", group) as servers:
-                found, described = _measured_axis(arguments, name, servers, folder / name)
+                found, described = _measured_axis(arguments, name, sizes, servers, folder / name)
             shutil.rmtree(folder / name)
             runs += found
             axes[name] = described
@@ -108,11 +111,18 @@ def _measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     )
 
 
+def _sizes(axis: GrowthAxis, records_max: int | None) -> list[GrowthSize]:
+    return [size for size in axis.sizes if records_max is None or size.records <= records_max]
+
+
 def _measured_axis(
-    arguments: argparse.Namespace, name: str, servers: BenchServers, folder: Path
+    arguments: argparse.Namespace,
+    name: str,
+    sizes: list[GrowthSize],
+    servers: BenchServers,
+    folder: Path,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     axis = AXES[name]
-    sizes = [s for s in axis.sizes if s.records <= (arguments.records_max or s.records)]
     topics = _fill(servers, arguments.seed, sizes, folder)
     prepare(axis.contenders, servers, folder, topics["warm-up"])
     warm_up(

@@ -16,7 +16,7 @@ BOTH = (Tallystick("best"), Tallystick("without-spark"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GrowthSize:
-    """The topic of one size."""
+    """The topic of one size. `name` is a part of keys on S3."""
 
     name: str
     records: int = RECORDS
@@ -37,7 +37,12 @@ class GrowthAxis:
 
 
 def _records(*counts: int) -> list[GrowthSize]:
-    return [GrowthSize(name=f"{count:,} records", records=count) for count in counts]
+    return [GrowthSize(name=_counted(count), records=count) for count in counts]
+
+
+def _counted(records: int) -> str:
+    million, rest = divmod(records, 1_000_000)
+    return f"{records // 1_000}k-records" if rest else f"{million}M-records"
 
 
 AXES: Mapping[str, GrowthAxis] = {
@@ -48,22 +53,22 @@ AXES: Mapping[str, GrowthAxis] = {
     "partitions": GrowthAxis(
         what=f"partitions of a topic of {RECORDS:,} records",
         sizes=[
-            GrowthSize(name=f"{count:,} partitions", places=even(count))
+            GrowthSize(name=f"{count}-partitions", places=even(count))
             for count in (1, 10, 100, 1_000)
         ],
     ),
     "skew": GrowthAxis(
         what=f"share of {RECORDS:,} records that one of 8 partitions has",
         sizes=[
-            GrowthSize(name="an eighth"),
+            GrowthSize(name="an-eighth"),
             GrowthSize(name="half", places=skewed(7)),
-            GrowthSize(name="nine tenths", places=skewed(63)),
+            GrowthSize(name="nine-tenths", places=skewed(63)),
             GrowthSize(name="all", places=only_first()),
         ],
     ),
     "tasks": GrowthAxis(
         what=f"tasks of Spark at once, for {RECORDS:,} records in 8 partitions",
-        sizes=[GrowthSize(name=f"{RECORDS:,} records")],
+        sizes=[GrowthSize(name=_counted(RECORDS))],
         contenders=[Tallystick("best", tasks=count) for count in (1, 2, 4, 8)],
     ),
 }

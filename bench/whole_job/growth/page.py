@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bench.whole_job.growth.report import notes, table
-from bench.whole_job.report import failures, head
+from bench.whole_job.report import failures, head, markdown_table
 
 Json = Mapping[str, Any]
 RECORDS_TEXT = "CPU seconds and memory by the number of records"
@@ -31,8 +31,7 @@ def _lines(bundle: Json, name: str) -> Iterator[str]:
     first_other = next((axis for axis in bundle["axes"] if axis != "records"), None)
     for axis, described in bundle["axes"].items():
         yield from ("", f"## {axis.capitalize()}", "", f"{described['what'].capitalize()}:", "")
-        header, *rows = table(bundle, axis)
-        yield from (_row(cells) for cells in (header, ["---"] * len(header), *rows))
+        yield markdown_table(table(bundle, axis))
         if axis == "records":
             yield from ("", f"![{RECORDS_TEXT}]({name}-records.svg)")
         elif axis == first_other:
@@ -40,7 +39,3 @@ def _lines(bundle: Json, name: str) -> Iterator[str]:
     yield from ("", notes(bundle))
     if problems := failures(bundle):
         yield from ("", problems)
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -41,7 +41,7 @@ def records(bundle: Json) -> Figure:
         COLORS, _by_contender(bundle, "records").items(), strict=False
     ):
         counts = [size["records"] for size, _ in points]
-        cpu = [_middle(line) for _, line in points]
+        cpu = [_least(line) for _, line in points]
         figures = (
             cpu,
             [spent / count * 1e6 for spent, count in zip(cpu, counts, strict=True)],
@@ -51,7 +51,7 @@ def records(bundle: Json) -> Figure:
             axes.plot(counts, values, marker="o", markersize=4, color=color, label=_short(name))
             axes.text(counts[-1], values[-1], f" {values[-1]:,.3g}", fontsize=8, va="bottom")
     panels[0].legend(frameon=False, fontsize=8)
-    figure.supxlabel("records in an interval", fontsize=8)
+    figure.supxlabel("records in an interval; the least of the rounds", fontsize=8)
     return figure
 
 
@@ -91,7 +91,8 @@ def _grouped_bars(axes: Axes, bundle: Json, name: str, what: str) -> None:
     points = next(iter(series.values()))
     middle = 0.4 - width / 2
     axes.set_xticks(
-        [place + middle for place in range(len(points))], [s["name"] for s, _ in points]
+        [place + middle for place in range(len(points))],
+        [s["name"].replace("-", " ") for s, _ in points],
     )
     axes.margins(y=0.15)
     axes.spines[["top", "right"]].set_visible(False)
@@ -107,9 +108,9 @@ def _by_contender(bundle: Json, axis: str) -> dict[str, list[tuple[Json, Contend
     return found
 
 
-def _middle(line: ContenderLine) -> float:
+def _least(line: ContenderLine) -> float:
     assert line.cpu_s is not None
-    return line.cpu_s.middle
+    return line.cpu_s.least
 
 
 def _short(contender: str) -> str:

@@ -63,7 +63,7 @@ def _row(bundle: Json, axis: str, size: Json, line: ContenderLine) -> list[str]:
         and run["ok"]
     ]
     return [
-        size["name"],
+        size["name"].replace("-", " "),
         name_text(line).removeprefix("tallystick-"),
         spread_text(line.cpu_s),
         *(_step_text(runs, step) for step in STEPS),

@@ -11,7 +11,11 @@ from bench.whole_job.page import page
 
 FOLDER = Path(__file__).parents[3] / "docs" / "performance"
 BUNDLES = sorted(FOLDER.glob("*.json"))
-PICTURES = {"growth": ("records", "others"), "whole-job": ("cost", "per-million")}
+PICTURES = {
+    "growth": ("records", "others"),
+    "start": ("processes", "loading"),
+    "whole-job": ("cost", "per-million"),
+}
 
 
 def test_there_is_a_bundle_of_each_benchmark() -> None:

@@ -12,6 +12,7 @@ from bench.whole_job.growth.axes import AXES, LARGE
 from bench.whole_job.growth.report import WHAT, lines, text_report
 from bench.whole_job.page import page
 from bench.whole_job.places import PARTITIONS
+from tallystick.store.address import parse_s3_uri
 
 
 def step(name: str, cpu_s: float) -> dict[str, Any]:
@@ -118,6 +119,8 @@ def test_the_sizes_of_an_axis_differ_and_each_run_has_a_name_of_its_own(name: st
     axis = AXES[name]
     keys = [(size.name, one.name) for size in axis.sizes for one in axis.contenders]
     assert len(set(keys)) == len(keys) > 1
+    for size, contender in keys:
+        assert parse_s3_uri(f"s3://bench/runs/001-{contender}-one-{size}").bucket == "bench"
 
 
 def test_sizes_of_many_records_are_run_once() -> None:

@@ -10,7 +10,13 @@ import pytest
 
 from bench.whole_job.bundle import main, read_bundle, sealed, write_bundle
 from bench.whole_job.contenders.by_name import QUICK, SLOW, contenders_of
-from bench.whole_job.report import lines_of, marginal, markdown_report, text_report
+from bench.whole_job.report import (
+    least_rows,
+    lines_of,
+    marginal,
+    markdown_report,
+    text_report,
+)
 from bench.whole_job.rounds import finished_runs, turns_of
 
 REPO = Path(__file__).parents[3]
@@ -107,6 +113,27 @@ def test_a_contender_whose_every_check_failed_is_in_the_table_without_figures() 
 def test_the_cost_of_a_further_million_leaves_out_the_start() -> None:
     bundle = _bundle(_run("spark-best", 25.0), _run("spark-best", 5.0, size="small"))
     assert marginal(bundle, "one") == {"spark-best": pytest.approx(10.0)}
+
+
+def test_the_least_of_all_rounds_has_ratios_of_its_own() -> None:
+    bundle = _bundle(
+        *(_run("spark-best", cpu_s, number) for number, cpu_s in ((1, 30.0), (2, 24.0))),
+        *(_run("a", cpu_s, number) for number, cpu_s in ((1, 3.0), (2, 4.0))),
+        *(
+            _run("spark-best", cpu_s, number, size="small")
+            for number, cpu_s in ((1, 4.0), (2, 9.0))
+        ),
+        *(_run("a", cpu_s, number, size="small") for number, cpu_s in ((1, 2.5), (2, 1.0))),
+        _run("failed", 0.1, 1, ok=False, problems=["events: none"]),
+        _run("large only", 8.0),
+    )
+    _, *rows = least_rows(bundle, "one")
+    assert rows == [
+        ["a", "3.00", "8.0", "1.00", "4.0", "1.00", "10.0"],
+        ["large only", "8.00", "3.0", "-", "-", "-", "-"],
+        ["spark-best", "24.00", "1.0", "4.00", "1.0", "10.00", "1.0"],
+    ]
+    assert "| a | 3.00 | 8.0 |" in markdown_report(bundle)
 
 
 def test_a_run_with_other_load_is_counted_as_noisy() -> None:

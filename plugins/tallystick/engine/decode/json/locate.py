@@ -7,7 +7,7 @@ byte buffer.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -300,9 +300,13 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
     # The shape of an earlier record. `recorded`: the steps of this record, -1 if it gives no shape.
     step_whats, step_nodes = zeros(STEPS_MAX), zeros(STEPS_MAX)
     step_froms, step_lengths = zeros(STEPS_MAX), zeros(STEPS_MAX)
-    steps, recorded = np.int64(0), np.int64(0)
-    hits, balance, mark = np.int64(0), np.int64(0), np.int64(0)
-    missed, next_shape = False, np.int64(first_row)
+    steps: Int = np.int64(0)
+    recorded: Int = np.int64(0)
+    hits: Int = np.int64(0)
+    balance: Int = np.int64(0)
+    mark: Int = np.int64(0)
+    missed: Any = False
+    next_shape: Int = np.int64(first_row)
     # Taken out of their tuples once: each use of one in the loop would cost a reference count.
     text = address_of(content)
     modes = layout.modes

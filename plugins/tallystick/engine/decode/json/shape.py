@@ -44,10 +44,10 @@ def _is_same(text: Int, at: Int, start: Int, size: Int, limit: Int) -> bool:
                 return False
             done += 8
         # The last word begins in the one before it.
-        return word_at(text, at + size - 8) == word_at(text, start + size - 8)
+        return bool(word_at(text, at + size - 8) == word_at(text, start + size - 8))
     if at + 8 <= limit and start + 8 <= limit:
         differing = word_at(text, at) ^ word_at(text, start)
-        return differing << np.uint64(64 - 8 * size) == 0 if size > 0 else True
+        return bool(size == 0 or differing << np.uint64(64 - 8 * size) == 0)
     for i in range(size):  # noqa: SIM110 - numba compiles no generator
         if byte_at(text, at + i) != byte_at(text, start + i):
             return False
@@ -127,4 +127,4 @@ def has_shape(
             kinds[place] = kind
             begins[place] = begin + quoted
             sizes[place] = at - begin - 2 * quoted
-    return at == end
+    return bool(at == end)
