@@ -309,6 +309,8 @@ def _described_function(function: FunctionType, known: set[FunctionType]) -> Ite
             yield from _described_function(value.function, known)
         elif isinstance(value, Operation):
             yield from _described_function(value.define, known)
+        elif isinstance(value, FunctionType):  # of an operation: loops call none
+            yield from _described_function(value, known)
         elif isinstance(value, np.ndarray):
             yield repr((name, value.dtype.str, value.shape)).encode() + value.tobytes()
         elif isinstance(value, int | float | tuple | np.generic):

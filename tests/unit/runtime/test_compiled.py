@@ -15,6 +15,7 @@ import numba
 import numpy as np
 import pytest
 
+from tallystick.engine.decode.json.locate import loops as locate_loops
 from tallystick.runtime import compiled as cache
 from tallystick.runtime.compiled import (
     FLAG,
@@ -31,7 +32,7 @@ from tallystick.runtime.compiled import (
     digest_of,
     part,
 )
-from tallystick.runtime.intrinsics import Operation, copy_bytes, zeros
+from tallystick.runtime.intrinsics import Operation, copy_bytes, special_bytes, zeros
 from tallystick.runtime.loop_cache import cache_folders
 
 TESTS = Path(__file__).resolve().parents[2]
@@ -302,6 +303,17 @@ def test_the_second_folder_is_used_if_the_first_cannot_be_written(
     monkeypatch.setattr(cache, "cache_folders", lambda *_: folders)
     assert group_of(ADD).loops[0](1, 2) == 5
     assert len(list(folders[1].iterdir())) == 1
+
+
+def test_the_digest_covers_the_functions_that_an_operation_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {digest_of(locate_loops.loops)}
+    for name in ("_bytes_at", "_repeated"):
+        with monkeypatch.context() as patched:
+            patched.setitem(special_bytes.define.__globals__, name, lambda *_: None)
+            found.add(digest_of(locate_loops.loops))
+    assert len(found) == 3
 
 
 def test_the_digest_covers_functions_parts_constants_and_types(

@@ -207,7 +207,10 @@ def test_a_record_with_too_many_fields_gives_no_shape() -> None:
 
     # The object's begin and end and the record's end are steps, too.
     assert hits([body(STEPS_MAX - 3)] * 3) == 2
-    assert hits([body(STEPS_MAX - 2)] * 3) == 0
+    for more in (-2, -1, 0, 1):
+        assert hits([body(STEPS_MAX + more)] * 3) == 0
+        # The next records have a shape again.
+        assert hits([body(STEPS_MAX + more)] + [b'{"id":"x"}'] * 3) == 2
     assert decoded([body(STEPS_MAX)] * 3) == [exactly(body(STEPS_MAX))] * 3
 
 

@@ -622,7 +622,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
             continue
         record += 1
         if recorded >= 0:
-            steps = add_step(
+            recorded = add_step(
                 recorded,
                 END,
                 -1,
@@ -633,6 +633,7 @@ def find_values(  # noqa: C901, PLR0912, PLR0915 - one state machine: a call per
                 step_froms,
                 step_lengths,
             )
+            steps = max(recorded, 0)
     else:
         row = offsets.size - 1
     used[0] = record
