@@ -195,9 +195,28 @@ def guarded(app: App, login: Login) -> App:
                 message = {**message, "headers": kept}
             await send(message)
 
-        await app(scope, receive, without_cors)
+        await app(scope, in_one_part(receive), without_cors)
 
     return checked
+
+
+def in_one_part(receive: Receive) -> Receive:
+    """Return a `receive` that returns the whole body of a request in one message.
+
+    ministack appends each part to the bytes before it, which takes time with the square of the size: 9 s for 45 MB.
+    """
+
+    async def whole() -> Message:
+        parts: list[bytes] = []
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return message
+            parts.append(message.get("body", b""))
+            if not message.get("more_body", False):
+                return {**message, "body": b"".join(parts), "more_body": False}
+
+    return whole
 
 
 def reads_as_a_person(request: Request, login: Login) -> bool:

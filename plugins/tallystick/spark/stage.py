@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tallystick import errors as kinds
 from tallystick.engine.combine import require_room, too_much_for_driver
 from tallystick.engine.input_splits import InputSplit
-from tallystick.engine.task import TaskResult, run_split
+from tallystick.engine.task import TaskResult, Work, run_split
 from tallystick.engine.transform import Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.runtime.loading import first_work
@@ -126,21 +127,26 @@ def _task_of(
     groups = order.groups
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        # The splits of a task share the declaration and a client of S3.
+        work_of = cache(lambda: order.work(open_store(order.target.lake_uri), transform))
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 for split in groups[index]:
-                    yield _answer(order, transform, split, tries_max, adders)
+                    yield _answer(order, work_of, split, tries_max, adders)
 
     return task
 
 
 def _answer(
-    order: Order, transform: Transform, split: InputSplit, tries_max: int, adders: tuple[Any, Any]
+    order: Order,
+    work_of: Callable[[], Work],
+    split: InputSplit,
+    tries_max: int,
+    adders: tuple[Any, Any],
 ) -> pa.RecordBatch:
     def run() -> TaskResult:
         with first_work():
-            work = order.work(open_store(order.target.lake_uri), transform)
-            return run_split(work, split, order.reading(split))
+            return run_split(work_of(), split, order.reading(split))
 
     result, error = run_or_error(run, tries_max)
     if result is not None:

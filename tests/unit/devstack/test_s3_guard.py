@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import os
@@ -28,7 +29,7 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from tallystick_devstack.s3 import ACCESS_KEY, S3Server
-from tallystick_devstack.s3_guard import Login, Request, refusal
+from tallystick_devstack.s3_guard import Login, Request, in_one_part, refusal
 
 LOGIN = Login(access_key="key", secret_key="secret")
 NAME = "a b/ü+=&~!*'()x.json"
@@ -301,6 +302,41 @@ def test_any_other_key_is_refused(server: S3Server) -> None:
             with pytest.raises(ClientError) as refused:
                 call(client)
             assert refused.value.response["Error"]["Code"] == code
+
+
+def test_a_large_body_arrives_whole(server: S3Server) -> None:
+    body = os.urandom(3 << 20)
+    server.client().put_object(Bucket="lake", Key="large", Body=body)
+    assert server.client().get_object(Bucket="lake", Key="large")["Body"].read() == body
+
+
+@pytest.mark.parametrize("parts", [[b""], [b"all"], [b"a", b"", b"bc", b"d"]])
+def test_the_body_of_a_request_is_one_message(parts: list[bytes]) -> None:
+    messages = [
+        {"type": "http.request", "body": part, "more_body": number + 1 < len(parts)}
+        for number, part in enumerate(parts)
+    ]
+    messages.append({"type": "http.disconnect"})
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    whole = in_one_part(receive)
+    expected = {"type": "http.request", "body": b"".join(parts), "more_body": False}
+    assert asyncio.run(whole()) == expected
+    assert asyncio.run(whole()) == {"type": "http.disconnect"}
+
+
+def test_a_client_that_leaves_within_its_body_is_no_request() -> None:
+    messages = [
+        {"type": "http.request", "body": b"half", "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    assert asyncio.run(in_one_part(receive)()) == {"type": "http.disconnect"}
 
 
 def test_the_key_is_in_no_argument_and_in_no_file_of_the_server(server: S3Server) -> None:
