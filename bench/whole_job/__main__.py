@@ -9,30 +9,28 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.whole_job.bundle import sealed, write_bundle
+from bench.whole_job.bundle import sealed
 from bench.whole_job.contender import Case, Contender
 from bench.whole_job.contenders.by_name import contenders_of
 from bench.whole_job.machine import describe_machine, describe_versions
-from bench.whole_job.measured import ControlGroup
 from bench.whole_job.places import PARTITIONS
 from bench.whole_job.preparing import (
     described_contenders,
     described_topics,
     prepare,
-    scratch_folder,
+    run_benchmark,
+    running_servers,
 )
 from bench.whole_job.records import BROKEN_SHARE, FilledTopic, fill
 from bench.whole_job.report import text_report
 from bench.whole_job.rounds import BenchRunner, finished_runs, note, turns_of, warm_up
 from bench.whole_job.servers import BenchServers
-from tallystick.errors import TallystickError
 
 SMALL = 20_000
 CASES: tuple[Case, ...] = ("one", "three")
@@ -41,19 +39,15 @@ CASES: tuple[Case, ...] = ("one", "three")
 def main() -> int:
     """Run the benchmark, write the bundle, print the table; return the exit code."""
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     contenders = contenders_of(arguments.contenders, full=arguments.full)
     cases = [case for case in CASES if case in arguments.tables.split(",")]
-    try:
-        with scratch_folder(arguments.folder, keep=arguments.keep) as folder:
-            bundle = _measured(arguments, contenders, cases, folder)
-    except TallystickError as error:
-        print(error, file=sys.stderr)
-        return 2
-    write_bundle(arguments.out, bundle)
-    print(text_report(bundle))
-    print(f"\nbundle: {arguments.out}, sha256 {bundle['sha256']}")
-    return 0 if bundle["complete"] and all(run["ok"] for run in bundle["runs"]) else 1
+    return run_benchmark(
+        lambda folder: _measured(arguments, contenders, cases, folder),
+        text_report,
+        out=arguments.out,
+        folder=arguments.folder,
+        keep=arguments.keep,
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -89,20 +83,15 @@ def _measured(
 ) -> dict[str, Any]:
     began = datetime.now(UTC)
     cores = os.cpu_count() or 1
-    group = ControlGroup(f"bench-{os.getpid()}-servers").create()
-    try:
-        with BenchServers(folder / "servers", group) as servers:
-            topics = _fill(servers, arguments, folder)
-            prepare(contenders, servers, folder, topics["small"])
-            runner = BenchRunner(servers, topics, folder, keep=arguments.keep)
-            warm_up(runner, contenders)
-            rounds = {"full": arguments.rounds, "small": arguments.small_rounds}
-            turns = turns_of(contenders, cases, rounds, arguments.seed)
-            note(f"{len(turns)} runs in the order of seed {arguments.seed}")
-            runs = finished_runs(runner, turns)
-    finally:
-        group.end_all()
-        group.remove()
+    with running_servers(folder / "servers") as servers:
+        topics = _fill(servers, arguments, folder)
+        prepare(contenders, servers, folder, topics["small"])
+        runner = BenchRunner(servers, topics, folder, keep=arguments.keep)
+        warm_up(runner, contenders)
+        rounds = {"full": arguments.rounds, "small": arguments.small_rounds}
+        turns = turns_of(contenders, cases, rounds, arguments.seed)
+        note(f"{len(turns)} runs in the order of seed {arguments.seed}")
+        runs = finished_runs(runner, turns)
     return sealed(
         {
             "what": "bench/whole_job",

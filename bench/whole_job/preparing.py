@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from bench.whole_job.bundle import write_bundle
 from bench.whole_job.contender import BenchWorkspace, Contender
+from bench.whole_job.measured import ControlGroup
 from bench.whole_job.records import FilledTopic
 from bench.whole_job.rounds import note, small_job
 from bench.whole_job.servers import BenchServers
+from tallystick.errors import TallystickError
 
 
 @contextmanager
@@ -28,6 +34,43 @@ def scratch_folder(path: Path | None, *, keep: bool) -> Iterator[Path]:
             note(f"kept {base}")
         else:
             shutil.rmtree(base, ignore_errors=True)
+
+
+def run_benchmark(
+    measured: Callable[[Path], dict[str, Any]],
+    text_report: Callable[[Mapping[str, Any]], str],
+    *,
+    out: Path,
+    folder: Path | None,
+    keep: bool = False,
+) -> int:
+    """Measure in a scratch folder, write the bundle to `out`, print its tables; return the exit code.
+
+    0 only if every run took place and every check found the expected rows. Safe to repeat: the bundle is replaced.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
+    try:
+        with scratch_folder(folder, keep=keep) as scratch:
+            bundle = measured(scratch)
+    except TallystickError as error:
+        print(error, file=sys.stderr)
+        return 2
+    write_bundle(out, bundle)
+    print(text_report(bundle))
+    print(f"\nbundle: {out}, sha256 {bundle['sha256']}")
+    return 0 if bundle["complete"] and all(run["ok"] for run in bundle["runs"]) else 1
+
+
+@contextmanager
+def running_servers(folder: Path) -> Iterator[BenchServers]:
+    """Run the servers in a control group of their own, which is empty and removed at the end."""
+    group = ControlGroup(f"bench-{os.getpid()}-servers").create()
+    try:
+        with BenchServers(folder, group) as servers:
+            yield servers
+    finally:
+        group.end_all()
+        group.remove()
 
 
 def prepare(

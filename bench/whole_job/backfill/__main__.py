@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -18,21 +17,20 @@ from typing import Any
 
 from bench.whole_job.backfill.by_name import contenders_of
 from bench.whole_job.backfill.report import CASE, SIZE, WHAT, text_report
-from bench.whole_job.bundle import sealed, write_bundle
+from bench.whole_job.bundle import sealed
 from bench.whole_job.contender import Contender
 from bench.whole_job.machine import describe_machine, describe_versions
-from bench.whole_job.measured import ControlGroup
 from bench.whole_job.places import PARTITIONS
 from bench.whole_job.preparing import (
     described_contenders,
     described_topics,
     prepare,
-    scratch_folder,
+    run_benchmark,
+    running_servers,
 )
 from bench.whole_job.records import BROKEN_SHARE, FilledTopic, fill
 from bench.whole_job.rounds import BenchRunner, finished_runs, note, turns_of, warm_up
 from bench.whole_job.servers import BenchServers
-from tallystick.errors import TallystickError
 
 WARM_UP_INTERVALS = 2
 
@@ -40,18 +38,14 @@ WARM_UP_INTERVALS = 2
 def main() -> int:
     """Run the benchmark, write the bundle, print the tables; return the exit code."""
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     contenders = contenders_of(arguments.contenders)
-    try:
-        with scratch_folder(arguments.folder, keep=arguments.keep) as folder:
-            bundle = _measured(arguments, contenders, folder)
-    except TallystickError as error:
-        print(error, file=sys.stderr)
-        return 2
-    write_bundle(arguments.out, bundle)
-    print(text_report(bundle))
-    print(f"\nbundle: {arguments.out}, sha256 {bundle['sha256']}")
-    return 0 if bundle["complete"] and all(run["ok"] for run in bundle["runs"]) else 1
+    return run_benchmark(
+        lambda folder: _measured(arguments, contenders, folder),
+        text_report,
+        out=arguments.out,
+        folder=arguments.folder,
+        keep=arguments.keep,
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -76,19 +70,14 @@ def _measured(
     arguments: argparse.Namespace, contenders: Sequence[Contender], folder: Path
 ) -> dict[str, Any]:
     began = datetime.now(UTC)
-    group = ControlGroup(f"bench-{os.getpid()}-servers").create()
-    try:
-        with BenchServers(folder / "servers", group) as servers:
-            topics = _fill(servers, arguments, folder)
-            prepare(contenders, servers, folder, topics["small"])
-            runner = BenchRunner(servers, topics, folder, keep=arguments.keep)
-            warm_up(runner, contenders)
-            turns = turns_of(contenders, (CASE,), {SIZE: arguments.rounds}, arguments.seed)
-            note(f"{len(turns)} runs in the order of seed {arguments.seed}")
-            runs = finished_runs(runner, turns)
-    finally:
-        group.end_all()
-        group.remove()
+    with running_servers(folder / "servers") as servers:
+        topics = _fill(servers, arguments, folder)
+        prepare(contenders, servers, folder, topics["small"])
+        runner = BenchRunner(servers, topics, folder, keep=arguments.keep)
+        warm_up(runner, contenders)
+        turns = turns_of(contenders, (CASE,), {SIZE: arguments.rounds}, arguments.seed)
+        note(f"{len(turns)} runs in the order of seed {arguments.seed}")
+        runs = finished_runs(runner, turns)
     return sealed(
         {
             "what": WHAT,

@@ -10,27 +10,25 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.whole_job.bundle import sealed, write_bundle
+from bench.whole_job.bundle import sealed
 from bench.whole_job.growth.axes import AXES, GrowthAxis, GrowthSize
 from bench.whole_job.growth.report import CASE, WHAT, text_report
 from bench.whole_job.machine import describe_machine, describe_versions
-from bench.whole_job.measured import ControlGroup
 from bench.whole_job.preparing import (
     described_contenders,
     described_topics,
     prepare,
-    scratch_folder,
+    run_benchmark,
+    running_servers,
 )
 from bench.whole_job.records import BROKEN_SHARE, FilledTopic, fill
 from bench.whole_job.rounds import BenchRunner, finished_runs, note, turns_of, warm_up
 from bench.whole_job.servers import BenchServers
-from tallystick.errors import TallystickError
 
 WARM_UP_RECORDS = 20_000
 
@@ -38,17 +36,13 @@ WARM_UP_RECORDS = 20_000
 def main() -> int:
     """Run the benchmark, write the bundle, print the tables; return the exit code."""
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
-    try:
-        with scratch_folder(arguments.folder, keep=arguments.keep) as folder:
-            bundle = _measured(arguments, folder)
-    except TallystickError as error:
-        print(error, file=sys.stderr)
-        return 2
-    write_bundle(arguments.out, bundle)
-    print(text_report(bundle))
-    print(f"\nbundle: {arguments.out}, sha256 {bundle['sha256']}")
-    return 0 if bundle["complete"] and all(run["ok"] for run in bundle["runs"]) else 1
+    return run_benchmark(
+        lambda folder: _measured(arguments, folder),
+        text_report,
+        out=arguments.out,
+        folder=arguments.folder,
+        keep=arguments.keep,
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -74,24 +68,19 @@ def _measured(arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
     runs: list[dict[str, Any]] = []
     axes: dict[str, Any] = {}
     complete = True
-    group = ControlGroup(f"bench-{os.getpid()}-servers").create()
-    try:
-        for name in arguments.axis:
-            if not (sizes := _sizes(AXES[name], arguments.records_max)):
-                note(f"{name}: each size has more records than {arguments.records_max:,}")
-                continue
-            # New servers for each axis: the topics of the axis before need no room on the disk then.
-            with BenchServers(folder / name / "servers", group) as servers:
-                found, described = _measured_axis(arguments, name, sizes, servers, folder / name)
-            shutil.rmtree(folder / name)
-            runs += found
-            axes[name] = described
-            complete = complete and described["complete"]
-            if not complete:
-                break
-    finally:
-        group.end_all()
-        group.remove()
+    for name in arguments.axis:
+        if not (sizes := _sizes(AXES[name], arguments.records_max)):
+            note(f"{name}: each size has more records than {arguments.records_max:,}")
+            continue
+        # New servers for each axis: the topics of the axis before need no room on the disk then.
+        with running_servers(folder / name / "servers") as servers:
+            found, described = _measured_axis(arguments, name, sizes, servers, folder / name)
+        shutil.rmtree(folder / name)
+        runs += found
+        axes[name] = described
+        complete = complete and described["complete"]
+        if not complete:
+            break
     return sealed(
         {
             "what": WHAT,

@@ -8,8 +8,6 @@ Exits with 0 only if every run took place, and its table had exactly the expecte
 from __future__ import annotations
 
 import argparse
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,16 +15,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.whole_job.bundle import sealed, write_bundle
+from bench.whole_job.bundle import sealed
 from bench.whole_job.contender import BenchStep, Contender
 from bench.whole_job.contenders.by_name import contenders_of
 from bench.whole_job.machine import describe_machine, describe_versions
-from bench.whole_job.measured import ControlGroup
 from bench.whole_job.preparing import (
     described_contenders,
     described_topics,
     prepare,
-    scratch_folder,
+    run_benchmark,
+    running_servers,
 )
 from bench.whole_job.records import FilledTopic, fill
 from bench.whole_job.rounds import BenchRunner, finished_runs, note, turns_of, warm_up
@@ -34,7 +32,6 @@ from bench.whole_job.servers import BenchServers
 from bench.whole_job.start.imports import PROFILE, import_seconds
 from bench.whole_job.start.processes import ProcessTimes
 from bench.whole_job.start.report import CASE, SIZE, WHAT, text_report
-from tallystick.errors import TallystickError
 
 CONTENDERS = "tallystick-without-spark,tallystick-best,spark-best"
 
@@ -61,18 +58,13 @@ class ProfilingRunner(BenchRunner):
 def main() -> int:
     """Run the benchmark, write the bundle, print the tables; return the exit code."""
     arguments = _arguments()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped
     contenders = contenders_of(arguments.contenders, full=False)
-    try:
-        with scratch_folder(arguments.folder, keep=False) as folder:
-            bundle = _measured(arguments, contenders, folder)
-    except TallystickError as error:
-        print(error, file=sys.stderr)
-        return 2
-    write_bundle(arguments.out, bundle)
-    print(text_report(bundle))
-    print(f"\nbundle: {arguments.out}, sha256 {bundle['sha256']}")
-    return 0 if bundle["complete"] and all(run["ok"] for run in bundle["runs"]) else 1
+    return run_benchmark(
+        lambda folder: _measured(arguments, contenders, folder),
+        text_report,
+        out=arguments.out,
+        folder=arguments.folder,
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -92,27 +84,22 @@ def _measured(
     arguments: argparse.Namespace, contenders: Sequence[Contender], folder: Path
 ) -> dict[str, Any]:
     began = datetime.now(UTC)
-    group = ControlGroup(f"bench-{os.getpid()}-servers").create()
-    try:
-        with BenchServers(folder / "servers", group) as servers:
-            topic = _fill(servers, arguments, folder)
-            prepare(contenders, servers, folder, topic)
-            runner = StartRunner(servers, {SIZE: topic}, folder, keep=False)
-            warm_up(runner, contenders)
-            turns = turns_of(contenders, (CASE,), {SIZE: arguments.rounds}, arguments.seed)
-            note(f"{len(turns)} runs in the order of seed {arguments.seed}")
-            runs = finished_runs(runner, turns)
-            # A run of its own, as the profile costs time.
-            profiling = ProfilingRunner(servers, {SIZE: topic}, folder / "profiled", keep=False)
-            imports = {
-                turn.contender.name: {
-                    step["name"]: step["imports"] for step in profiling.run(turn)["steps"]
-                }
-                for turn in turns[: len(contenders)]
+    with running_servers(folder / "servers") as servers:
+        topic = _fill(servers, arguments, folder)
+        prepare(contenders, servers, folder, topic)
+        runner = StartRunner(servers, {SIZE: topic}, folder, keep=False)
+        warm_up(runner, contenders)
+        turns = turns_of(contenders, (CASE,), {SIZE: arguments.rounds}, arguments.seed)
+        note(f"{len(turns)} runs in the order of seed {arguments.seed}")
+        runs = finished_runs(runner, turns)
+        # A run of its own, as the profile costs time.
+        profiling = ProfilingRunner(servers, {SIZE: topic}, folder / "profiled", keep=False)
+        imports = {
+            turn.contender.name: {
+                step["name"]: step["imports"] for step in profiling.run(turn)["steps"]
             }
-    finally:
-        group.end_all()
-        group.remove()
+            for turn in turns[: len(contenders)]
+        }
     return sealed(
         {
             "what": WHAT,
