@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.landing import LandedSplit, land_split, landed_of
+from tallystick.engine.task import Attempt
 from tallystick.lake import Lake
 from tallystick.spark.order import Order
 from tallystick.spark.session import failures_max
@@ -34,10 +35,12 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
     groups = order.groups
 
     def task(batches: Batches) -> Batches:
+        # The splits of a task share the declaration and a client of S3.
+        work_of = cache(lambda: order.target.attempt_at(open_store(order.target.lake_uri)))
         for batch in batches:
             for index in batch.column(0).to_pylist():
                 for split in groups[index]:
-                    yield answer(partial(_land, order, split), tries_max)
+                    yield answer(partial(_land, order, work_of, split), tries_max)
 
     count = len(groups)
     rows = (
@@ -57,10 +60,9 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
     return splits, ref
 
 
-def _land(order: Order, split: InputSplit) -> str:
-    work = order.target.attempt_at(open_store(order.target.lake_uri))
+def _land(order: Order, work_of: Callable[[], Attempt], split: InputSplit) -> str:
     return land_split(
-        work,
+        work_of(),
         split,
         order.reading(split),
         log_span=order.log_span,
