@@ -23,6 +23,7 @@ from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka.client import KafkaClient, PendingFetch
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.shared import SharedClient
 from tallystick.kafka.wire import FetchOrder
 from tallystick.operations.adopt_topic import adopt
 from tallystick_devstack.process import wait_until
@@ -79,6 +80,7 @@ def reader(cluster: TestBroker, topic: str, **options: Any) -> RangeReader:
         cluster_id=cluster_id,
         compacted=False,
         fetch_bytes_max=options.pop("fetch_bytes_max", 4 << 10),
+        shared=options.pop("shared", None),
         batch_rows=1,  # each batch of the log is returned by itself, so a test can do something between two
     )
 
@@ -134,6 +136,30 @@ def test_a_read_continues_at_the_new_leader(cluster: TestBroker) -> None:
         assert leader_of(cluster, topic) != old
     finally:
         nodes(cluster).nodes[old].start()
+    wait_until(lambda: in_sync(cluster, topic), deadline_s=MOVED_S, what="the old leader back")
+
+
+def test_a_shared_client_reads_the_next_range_from_the_new_leader(cluster: TestBroker) -> None:
+    topic = filled(cluster, 400)
+    old = leader_of(cluster, topic)
+    with SharedClient(settings(cluster)) as shared:
+        ours = reader(cluster, topic, shared=shared)
+        first = ours.read(0, OffsetRange(start=0, end=200))
+        found = [o for batch in first for o in batch["offset"].to_pylist()]
+        nodes(cluster).nodes[old].process.kill()
+        try:
+            second = ours.read(
+                0,
+                OffsetRange(start=200, end=400),
+                leader_epoch=0,
+                planned_end=Position(offset=400, leader_epoch=0),
+            )
+            found += [o for batch in second for o in batch["offset"].to_pylist()]
+        finally:
+            nodes(cluster).nodes[old].start()
+    assert found == list(range(400))
+    assert ours.account.records == 200
+    assert leader_of(cluster, topic) != old
     wait_until(lambda: in_sync(cluster, topic), deadline_s=MOVED_S, what="the old leader back")
 
 

@@ -395,6 +395,29 @@ def test_a_topic_recreated_during_a_read_returns_no_new_records(broker: TestBrok
     assert b"new" not in values
 
 
+def test_a_topic_that_is_recreated_after_the_last_fetch_is_refused(
+    broker: TestBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new topic has the same records, offsets and leader epochs, so only its id differs."""
+    topic = broker.topic()
+    send(broker.producer(), topic, b"0", b"1")
+    ours = reader(broker, topic)
+    asked = KafkaClient.epoch_ends
+
+    def after_it_is_recreated(client: KafkaClient, *words: Any) -> Any:
+        broker.delete_topic(topic)
+        broker.topic(name=topic)
+        send(broker.producer(), topic, b"0", b"1")
+        return asked(client, *words)
+
+    monkeypatch.setattr(KafkaClient, "epoch_ends", after_it_is_recreated)
+    batches = ours.read(
+        0, OffsetRange(start=0, end=2), planned_end=Position(offset=2, leader_epoch=0)
+    )
+    with pytest.raises(IdentityChanged, match=f"expected id {ours.topic_id}, found"):
+        rows(batches)
+
+
 def test_another_cluster_is_refused(broker: TestBroker) -> None:
     topic = broker.topic()
     send(broker.producer(), topic, b"0")

@@ -35,7 +35,7 @@ def killed_once(run, name_of):
 
 if __name__ == "__main__":
     # Functions of the job file are sent to the tasks by value.
-    landing._land = killed_once(landing._land, lambda order, work_of, split: split.task)
+    landing._land = killed_once(landing._land, lambda order, work_of, reading_of, split: split.task)
     frames._write = killed_once(frames._write, lambda target, name, *_: name)
 """
 GONE = """

@@ -27,13 +27,17 @@ def answer(*batches: bytes, error: type[Exception] | None = None, **how: Any) ->
 
 
 class Script(KafkaClient):
-    """Answers each fetch with the next answer of the script; a fetch after the last one is an error."""
+    """Answers each fetch with the next answer of the script; a fetch after the last one is an error.
+
+    A fetch that does not wait only asks if the topic is still the same one: its answer is `probe`.
+    """
 
     def __init__(
         self,
         *answers: Answer,
         epochs: tuple[int, ...] = (0,),
         ends: Mapping[int, EpochEnd] | None = None,
+        probe: Answer | None = None,
     ) -> None:
         super().__init__(KafkaSettings(bootstrap_servers=("nowhere:1",), request_timeout_ms=300))
         self.answers = list(answers)
@@ -41,6 +45,9 @@ class Script(KafkaClient):
         self.orders: list[FetchOrder] = []
         self._epochs = list(epochs)
         self._ends = ends or {}
+        self._probe = probe or answer()
+        self.probes: list[FetchOrder] = []
+        self.layouts = 0
 
     def __enter__(self) -> Self:
         return self
@@ -49,6 +56,7 @@ class Script(KafkaClient):
         return "c"
 
     def layout(self, topic: str, *, topic_id: str | None = None) -> TopicLayout:
+        self.layouts += 1
         epoch = self._epochs.pop(0) if len(self._epochs) > 1 else self._epochs[0]
         return TopicLayout(name=topic, topic_id=TOPIC_ID, leaders=(Leader(node_id=1, epoch=epoch),))
 
@@ -61,6 +69,9 @@ class Script(KafkaClient):
         pass
 
     def fetch(self, order: FetchOrder) -> Any:
+        if order.wait_ms == 0:
+            self.probes.append(order)
+            return _Pending(self._probe, order)
         self.requested.append(order.offset)
         self.orders.append(order)
         answer = self.answers.pop(0) if self.answers else AssertionError("no answer is left")

@@ -14,6 +14,7 @@ from tallystick.format.offsets import Position
 from tallystick.format.plan import PlannedTopic
 from tallystick.kafka.accounting import ReadAccount
 from tallystick.kafka.reader import RangeReader
+from tallystick.kafka.shared import SharedClient
 
 
 class KafkaReading:
@@ -22,7 +23,7 @@ class KafkaReading:
     After its last fetch, each split checks that the log still reaches the end of its whole planned range. If the log is
     truncated after one split is read, the splits that are read later detect it. Headers are always read, because a dead
     letter contains them and is detected only after its batch is fetched. `collect_aborted`: collect `aborted_times` for
-    the log's clock, which aborted records advance.
+    the log's clock, which aborted records advance. `shared`: the client of all splits of a task.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class KafkaReading:
         split: InputSplit,
         *,
         collect_aborted: bool = False,
+        shared: SharedClient | None = None,
     ) -> None:
         self._split = split
         planned = topic.ranges[split.partition]
@@ -46,6 +48,7 @@ class KafkaReading:
             batch_bytes=BATCH_BYTES,
             headers=True,
             collect_aborted=collect_aborted,
+            shared=shared,
         )
 
     def batches(self) -> Iterator[pa.RecordBatch]:

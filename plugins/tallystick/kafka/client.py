@@ -68,6 +68,7 @@ class KafkaClient:
         self.patience_s = settings.request_timeout_ms / 1000
         self.silence_s = settings.empty_fetch_timeout_ms / 1000
         self.endpoint = settings.endpoint
+        self._layouts: dict[str, TopicLayout] = {}
 
     def __enter__(self) -> Self:
         self._connection.__enter__()
@@ -100,7 +101,19 @@ class KafkaClient:
                 hint="restore the old topic; or begin a new pipeline, with a warehouse of its own, for the new one. The "
                 "old offsets are lost.",
             )
+        self._layouts[topic] = layout
         return layout
+
+    def last_layout(self, topic: str, *, topic_id: str) -> TopicLayout:
+        """Return the layout of the last `layout` call for this incarnation of the topic, otherwise that of a new call.
+
+        Its leaders may have changed, and the topic may be gone: a broker refuses a fetch of another topic id, or with
+        another leader epoch than its own (KIP-320, KIP-516).
+        """
+        known = self._layouts.get(topic)
+        if known is not None and known.topic_id == topic_id:
+            return known
+        return self.layout(topic, topic_id=topic_id)
 
     def list_offsets(
         self, layout: TopicLayout, at: Mapping[int, int], *, committed: bool

@@ -12,12 +12,12 @@ from pyspark.sql import SparkSession
 
 from tallystick.engine.input_splits import InputSplit
 from tallystick.engine.landing import LandedSplit, land_split, landed_of
-from tallystick.engine.task import Attempt
+from tallystick.engine.task import Attempt, Reading
 from tallystick.lake import Lake
 from tallystick.spark.order import Order
 from tallystick.spark.session import failures_max
 from tallystick.spark.source import LandedRef
-from tallystick.spark.stage import collected, raise_decisive, run_or_error
+from tallystick.spark.stage import collected, raise_decisive, run_or_error, splits_of
 from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")
@@ -35,12 +35,11 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
     groups = order.groups
 
     def task(batches: Batches) -> Batches:
-        # The splits of a task share the declaration and a client of S3.
+        # The splits of a task share the declaration and the clients of S3 and Kafka.
         work_of = cache(lambda: order.target.attempt_at(open_store(order.target.lake_uri)))
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                for split in groups[index]:
-                    yield answer(partial(_land, order, work_of, split), tries_max)
+        with order.readings() as reading_of:
+            for split in splits_of(groups, batches):
+                yield answer(partial(_land, order, work_of, reading_of, split), tries_max)
 
     count = len(groups)
     rows = (
@@ -60,11 +59,16 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
     return splits, ref
 
 
-def _land(order: Order, work_of: Callable[[], Attempt], split: InputSplit) -> str:
+def _land(
+    order: Order,
+    work_of: Callable[[], Attempt],
+    reading_of: Callable[[InputSplit], Reading],
+    split: InputSplit,
+) -> str:
     return land_split(
         work_of(),
         split,
-        order.reading(split),
+        reading_of(split),
         log_span=order.log_span,
         for_lookback=order.topics is not None,
     ).to_text()

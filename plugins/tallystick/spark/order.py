@@ -6,8 +6,10 @@ Imports no pyspark: a driver without Spark uses it, too.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tallystick.connections.kafka import KafkaSettings
@@ -62,19 +64,39 @@ class Order:
         per_task = pipeline_of(self.target.plan).records_per_task
         return grouped(self.splits, records_per_task=per_task)
 
-    def reading(self, split: InputSplit) -> Reading:
-        """Return the reader of one input split."""
-        # This import loads numpy and kafka-python. The driver reads nothing and does not need them.
-        from tallystick.engine.kafka_splits import KafkaReading
+    @contextmanager
+    def readings(self) -> Iterator[Callable[[InputSplit], Reading]]:
+        """Return a function that returns the reader of an input split. Read one split after another, in one thread.
 
-        plan = self.target.plan
-        # The executor's own environment or mounted secret has precedence over the driver's settings.
-        settings = resolve(
-            KafkaSettings, plan.spec["kafka"], environ=os.environ, fallback=self.kafka
-        )
-        topics = plan.topics if self.topics is None else self.topics
-        topic = next(t for t in topics if t.name == split.topic)
-        return KafkaReading(settings, topic, split, collect_aborted=self.log_span is not None)
+        The readers share a client of Kafka, which the end of the context closes. The function raises SettingsError if
+        the connection is not usable.
+        """
+        # These imports load numpy and kafka-python. The driver reads nothing and does not need them.
+        from tallystick.engine.kafka_splits import KafkaReading
+        from tallystick.kafka.shared import SharedClient
+
+        topics = self.target.plan.topics if self.topics is None else self.topics
+        by_name = {topic.name: topic for topic in topics}
+        with ExitStack() as clients:
+
+            @cache
+            def connected() -> tuple[KafkaSettings, SharedClient]:
+                # The executor's own environment or mounted secret has precedence over the driver's settings.
+                name = self.target.plan.spec["kafka"]
+                settings = resolve(KafkaSettings, name, environ=os.environ, fallback=self.kafka)
+                return settings, clients.enter_context(SharedClient(settings))
+
+            def reading(split: InputSplit) -> Reading:
+                settings, client = connected()
+                return KafkaReading(
+                    settings,
+                    by_name[split.topic],
+                    split,
+                    collect_aborted=self.log_span is not None,
+                    shared=client,
+                )
+
+            yield reading
 
     def work(self, store: Store, transform: Transform) -> Work:
         """Return the engine's `Work` for an Arrow job; raises InvalidPipeline if it cannot write one of the tables."""

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tallystick import errors as kinds
 from tallystick.engine.combine import require_room, too_much_for_driver
 from tallystick.engine.input_splits import InputSplit
-from tallystick.engine.task import TaskResult, Work, run_split
+from tallystick.engine.task import Reading, TaskResult, Work, run_split
 from tallystick.engine.transform import Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.runtime.loading import first_work
@@ -100,6 +100,15 @@ def raise_decisive(rows: Sequence[Mapping[str, Any] | Row]) -> None:
     raise decisive
 
 
+def splits_of(
+    groups: Sequence[Sequence[InputSplit]], batches: Iterator[pa.RecordBatch]
+) -> Iterator[InputSplit]:
+    """Yield the input splits of the groups whose indexes are in the first column of a Spark task's batches."""
+    for batch in batches:
+        for index in batch.column(0).to_pylist():
+            yield from groups[index]
+
+
 def run_or_error(run: Callable[[], T], tries_max: int) -> tuple[T | None, str | None]:
     """Run a task's work and return its result, or its error as JSON if a retry cannot fix it or this is the last try.
 
@@ -127,26 +136,25 @@ def _task_of(
     groups = order.groups
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # The splits of a task share the declaration and a client of S3.
+        # The splits of a task share the declaration and the clients of S3 and Kafka.
         work_of = cache(lambda: order.work(open_store(order.target.lake_uri), transform))
-        for batch in batches:
-            for index in batch.column(0).to_pylist():
-                for split in groups[index]:
-                    yield _answer(order, work_of, split, tries_max, adders)
+        with order.readings() as reading_of:
+            for split in splits_of(groups, batches):
+                yield _answer(work_of, reading_of, split, tries_max, adders)
 
     return task
 
 
 def _answer(
-    order: Order,
     work_of: Callable[[], Work],
+    reading_of: Callable[[InputSplit], Reading],
     split: InputSplit,
     tries_max: int,
     adders: tuple[Any, Any],
 ) -> pa.RecordBatch:
     def run() -> TaskResult:
         with first_work():
-            return run_split(work_of(), split, order.reading(split))
+            return run_split(work_of(), split, reading_of(split))
 
     result, error = run_or_error(run, tries_max)
     if result is not None:

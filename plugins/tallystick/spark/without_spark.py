@@ -34,4 +34,6 @@ def stage_without_spark(
     del staged
     work = order.work(lake.store, transform)
     log.info("without Spark: %d input split(s), one after another", len(order.splits))
-    return assemble(work, order.splits, run_in_turn(work, order.splits, order.reading))
+    with order.readings() as reading_of:
+        results = run_in_turn(work, order.splits, reading_of)
+    return assemble(work, order.splits, results)

@@ -211,6 +211,33 @@ def test_a_split_in_the_middle_checks_the_end_of_its_whole_range(
         list(KafkaReading(settings, topic, split).batches())
 
 
+def test_the_id_of_the_topic_is_checked_by_a_fetch_for_nothing(run: Any) -> None:
+    script = Script(answer(numbered(0, 3)))
+    assert run(script, 0, 3)[0] == values((0, 3))
+    (probe,) = script.probes
+    assert (probe.offset, probe.bytes_max, probe.committed) == (100, 1, True)
+    assert script.layouts == 1
+
+
+@pytest.mark.parametrize(
+    "probe",
+    [
+        answer(error=kerrors.UnknownTopicIdError),
+        answer(error=kerrors.InconsistentTopicIdError),
+        answer(error=kerrors.NotLeaderForPartitionError),
+        answer(error=kerrors.OffsetOutOfRangeError),
+        RetriableError("lost"),
+    ],
+    ids=["unknown", "another", "moved", "truncated", "lost"],
+)
+def test_the_id_of_the_topic_is_found_in_its_metadata_if_that_fetch_fails(
+    run: Any, probe: Answer
+) -> None:
+    script = Script(answer(numbered(0, 3)), probe=probe)
+    assert run(script, 0, 3)[0] == values((0, 3))
+    assert script.layouts == 2
+
+
 def test_records_after_empty_answers_are_read(run: Any) -> None:
     assert run(Script(answer(), answer(), answer(numbered(0, 3))), 0, 3)[0] == values((0, 3))
 
