@@ -78,13 +78,12 @@ def write_alone(rows: int, days: int) -> None:
         TableWriter(
             PlannedTable(name="t", uuid="a" * 32, columns=COLUMNS),
             partition_by=["day(at)"],
-            source=("events", 0),
             upload=upload,
             folder=Path(folder),
         ) as writer,
     ):
         for batch in batches(rows, days):
-            writer.write(batch)
+            writer.write(batch, source=("events", 0))
             disk = max(disk, sum(f.stat().st_size for f in Path(folder).iterdir()))
         files = len(writer.close())
     measured = {"files": files, "base_kib": base, "peak_kib": memory.resident_kib("VmHWM")}

@@ -347,11 +347,11 @@ def _write(
                 with TableWriter(
                     planned,
                     partition_by=pipeline.partition_by(planned.name),
-                    source=source,
                     upload=prefix.upload,
                     folder=Path(folder),
                 ) as writer:
-                    writer.write(pa.Table.from_pylist(part, schema=arrow_schema(planned.columns)))
+                    made = pa.Table.from_pylist(part, schema=arrow_schema(planned.columns))
+                    writer.write(made, source=source)
                     files.extend(writer.close())
     return tuple(files)
 

@@ -99,13 +99,13 @@ def _combined_files(work: Attempt, results: Sequence[TaskResult], folder: Path) 
     for table in work.pipeline.tables:
         if not table.aggregates:
             continue
-        rows = combined(table, [from_ipc(r.partials[table.name]) for r in results])
+        partials = [r.partials[table.name] for r in results]
+        rows = combined(table, [from_ipc(one) for one in partials if one])
         if not rows.num_rows:
             continue
         with TableWriter(
             work.planned(table.name),
             partition_by=table.partition_by,
-            source=None,
             upload=work.upload(DRIVER),
             folder=folder,
             limits=work.limits,

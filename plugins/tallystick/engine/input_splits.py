@@ -41,6 +41,11 @@ class InputSplit(StoredValue):
         return keys.kafka_topic(self.topic)
 
     @property
+    def place(self) -> tuple[str, int]:
+        """The topic, by its name in the ledger, and the partition."""
+        return self.topic, self.partition
+
+    @property
     def task(self) -> str:
         """The split's part of a data file's key."""
         return f"{self.index:05d}"

@@ -166,7 +166,6 @@ def land_split(
             TableWriter(
                 work.planned(DEAD_LETTERS),
                 partition_by=(),
-                source=(split.topic, split.partition),
                 upload=work.upload(split.task),
                 folder=Path(folder),
                 limits=work.limits,
@@ -179,7 +178,7 @@ def land_split(
 
         def write_dead(rows: pa.Table) -> None:
             reasons.update(counted(rows, reasons))
-            dead.write(rows)
+            dead.write(rows, source=split.place)
 
         account = read_split(
             work.pipeline,

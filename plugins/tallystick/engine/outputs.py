@@ -47,7 +47,6 @@ def write_output(
         TableWriter(
             work.planned(name),
             partition_by=table.partition_by,
-            source=None,
             upload=work.upload(task),
             folder=Path(folder),
             limits=work.limits,

@@ -31,6 +31,8 @@ from tallystick.tables.schema import arrow_schema, uuid_bytes
 from tallystick.tables.statistics import column_statistics, split_offsets
 
 SAMPLE_ROWS = 4096
+Source = tuple[str, int]
+"""A topic, by its name in the ledger, and a partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,13 +56,13 @@ class _OpenFile:
 
     path: Path
     partition: PartitionValues
-    waiting: list[pa.Table] = field(default_factory=list)
+    waiting: list[tuple[pa.Table, Source | None]] = field(default_factory=list)
     rows: int = 0
     waiting_rows: int = 0
     waiting_bytes: int = 0
     sink: pa.NativeFile | None = None
     writer: pq.ParquetWriter | None = None
-    lineage: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    lineage: dict[Source, tuple[int, int]] = field(default_factory=dict)
 
 
 class TableWriter:
@@ -71,7 +73,6 @@ class TableWriter:
         table: PlannedTable,
         *,
         partition_by: Sequence[str],
-        source: tuple[str, int] | None,
         upload: Upload,
         folder: Path,
         limits: WriteLimits | None = None,
@@ -79,14 +80,12 @@ class TableWriter:
     ) -> None:
         """Create a writer that uploads with `upload` and keeps its local files in `folder`.
 
-        `source`: the topic and partition of all rows. If it is None, the rows' lineage columns have them, if there are
-        any. `room`: the limit for the task's share of the report; None: it is not checked.
+        `room`: the limit for the task's share of the report; None: it is not checked.
         """
         self._table = table
         self._schema = arrow_schema(table.columns)
         self._partition_by = tuple(partition_by)
-        self._source = source
-        self._lineage_in_rows = source is None and "_offset" in self._schema.names
+        self._has_lineage = "_offset" in self._schema.names
         self._upload = upload
         self._folder = folder
         self._limits = limits or WriteLimits()
@@ -112,9 +111,10 @@ class TableWriter:
         if self._spill is not None:
             self._spill.close()
 
-    def write(self, rows: pa.Table) -> None:
+    def write(self, rows: pa.Table, *, source: Source | None = None) -> None:
         """Write rows that have the table's columns by name, with exactly the planned types.
 
+        `source`: where all of these rows come from. If it is None, their lineage columns are read, if there are any.
         Raises InvalidPipeline as soon as the rows have more partition values than a report has room for files.
         """
         ordered = pa.Table.from_arrays(
@@ -130,7 +130,7 @@ class TableWriter:
             self._begin_spill().add(ordered)
             return
         for partition, part in parts:
-            self._add(self._file_of(partition), part)
+            self._add(self._file_of(partition), part, source)
         while sum(o.waiting_bytes for o in self._open.values()) > self._limits.waiting_bytes:
             self._write_group(max(self._open.values(), key=lambda o: o.waiting_bytes))
 
@@ -143,7 +143,7 @@ class TableWriter:
         if self._spill is not None:
             for partition, tables in self._spill.by_partition():
                 for rows in tables:
-                    self._add(self._file_of(partition), rows)
+                    self._add(self._file_of(partition), rows, None)
                 if partition in self._open:
                     self._send(partition)
             self._spill.close()
@@ -172,7 +172,7 @@ class TableWriter:
             waiting_bytes=self._limits.waiting_bytes,
         )
         for opened in self._open.values():
-            for rows in opened.waiting:
+            for rows, _ in opened.waiting:
                 self._spill.add(rows)
             opened.waiting, opened.waiting_rows, opened.waiting_bytes = [], 0, 0
         return self._spill
@@ -185,8 +185,8 @@ class TableWriter:
             opened = self._open[partition] = _OpenFile(path=path, partition=partition)
         return opened
 
-    def _add(self, opened: _OpenFile, rows: pa.Table) -> None:
-        opened.waiting.append(rows)
+    def _add(self, opened: _OpenFile, rows: pa.Table, source: Source | None) -> None:
+        opened.waiting.append((rows, source))
         opened.waiting_rows += rows.num_rows
         opened.waiting_bytes += rows.nbytes
         if (
@@ -196,24 +196,18 @@ class TableWriter:
             self._write_group(opened)
 
     def _write_group(self, opened: _OpenFile) -> None:
-        rows = pa.concat_tables(opened.waiting)
+        rows = pa.concat_tables([part for part, _ in opened.waiting])
+        if self._has_lineage:
+            for part, source in opened.waiting:
+                _note_lineage(opened.lineage, part, source)
         opened.waiting, opened.waiting_rows, opened.waiting_bytes = [], 0, 0
         opened.rows += rows.num_rows
-        self._note_lineage(opened, rows)
         if opened.writer is None:
             opened.sink = pa.OSFile(str(opened.path), "wb")
             opened.writer = parquet_writer(opened.sink, rows, self._table.compression)
         opened.writer.write_table(rows, row_group_size=self._limits.group_rows)
         if opened.sink is not None and opened.sink.tell() >= self._file_bytes:
             self._send(opened.partition)
-
-    def _note_lineage(self, opened: _OpenFile, rows: pa.Table) -> None:
-        if self._source is not None:
-            found = pc.min_max(rows.column("_offset")).as_py()
-            _widen(opened.lineage, self._source, found["min"], found["max"])
-        elif self._lineage_in_rows:
-            for place, low, high in spans_of(rows):
-                _widen(opened.lineage, place, low, high)
 
     def _send(self, partition: PartitionValues) -> None:
         opened = self._open[partition]
@@ -253,7 +247,21 @@ def _planned(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     return pa.chunked_array(chunks, field.type)
 
 
-def spans_of(rows: pa.Table) -> list[tuple[tuple[str, int], int, int]]:
+def _note_lineage(
+    lineage: dict[Source, tuple[int, int]], rows: pa.Table, source: Source | None
+) -> None:
+    """Widen the spans of a file's lineage by some of its rows."""
+    if source is None:
+        spans = spans_of(rows)
+    else:
+        found = pc.min_max(rows.column("_offset")).as_py()
+        spans = [(source, found["min"], found["max"])]
+    for place, low, high in spans:
+        first, last = lineage.get(place, (low, high))
+        lineage[place] = (min(first, low), max(last, high))
+
+
+def spans_of(rows: pa.Table) -> list[tuple[Source, int, int]]:
     """Return each topic-partition of rows with lineage, with its smallest and largest offset."""
     grouped = rows.group_by(["_topic", "_kafka_partition"], use_threads=False)
     spans = grouped.aggregate([("_offset", "min"), ("_offset", "max")])
@@ -261,13 +269,6 @@ def spans_of(rows: pa.Table) -> list[tuple[tuple[str, int], int, int]]:
         ((row["_topic"], row["_kafka_partition"]), row["_offset_min"], row["_offset_max"])
         for row in spans.to_pylist()
     ]
-
-
-def _widen(
-    lineage: dict[tuple[str, int], tuple[int, int]], place: tuple[str, int], low: int, high: int
-) -> None:
-    first, last = lineage.get(place, (low, high))
-    lineage[place] = (min(first, low), max(last, high))
 
 
 def _finish(opened: _OpenFile) -> None:

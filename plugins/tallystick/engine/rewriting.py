@@ -110,7 +110,6 @@ def _write_file(
         TableWriter(
             order.table,
             partition_by=order.table.partition_by,
-            source=None,
             upload=upload,
             folder=Path(folder),
             limits=ONE_FILE,

@@ -1,13 +1,13 @@
-"""Runs one task: read an input split, decode it, apply the job's transform, write files, account for every offset."""
+"""Runs one task: read input splits, decode them, apply the job's transform, write files, account for every offset."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 
@@ -107,10 +107,11 @@ class Work(Attempt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult(StoredValue):
-    """The result of one task for its input split.
+    """The result of one task for one of its input splits.
 
-    `partials`: Arrow IPC per aggregating table, by name; not part of the stored form. `reasons`: of its dead letters, by
-    kind.
+    The result of its first split has what it staged of all of them: the `files`, the `partials` (Arrow IPC per
+    aggregating table, by name; not part of the stored form), and the `reasons` of the dead letters, by kind. The others
+    have the same tables with empty bytes as partials.
     """
 
     split: InputSplit
@@ -123,31 +124,47 @@ class TaskResult(StoredValue):
 def run_split(
     work: Work, split: InputSplit, reading: Reading, *, scratch: Path | None = None
 ) -> TaskResult:
-    """Stage one input split under the attempt's prefix and return what was staged.
+    """Stage one input split under the attempt's prefix and return what was staged. Safe to repeat, see `run_splits`."""
+    (result,) = run_splits(work, (split,), lambda _: reading, scratch=scratch)
+    return result
+
+
+def run_splits(
+    work: Work,
+    splits: Sequence[InputSplit],
+    reading_of: Callable[[InputSplit], Reading],
+    *,
+    scratch: Path | None = None,
+) -> list[TaskResult]:
+    """Stage the input splits of one task under the attempt's prefix and return a result per split.
 
     Safe to repeat, also at the same time: every upload has its own key, and files become part of the report only if the
     driver takes the result that lists them (C4). Local files are always removed. `scratch`: the folder in which they
     grow (default: the system's temporary folder).
     """
-    with SplitRun(work, split, scratch=scratch) as run:
-        run.read(reading)
+    with TaskRun(work, splits, scratch=scratch) as run:
+        run.read(reading_of)
         return run.finish()
 
 
-class SplitRun:
-    """One input split in two steps, which may run in different threads, one after the other. A context manager.
+class TaskRun:
+    """The input splits of one task in two steps, which may run in different threads, one after the other.
 
-    `read` reads, decodes and transforms, and writes what fills a row group. `finish` writes the rest and uploads. At the
-    end of `finish` and of the context, the local files are removed.
+    Rows of all splits go into the same files: many small partitions do not become as many small files. `read` reads,
+    decodes and transforms, and writes what fills a row group. `finish` writes the rest and uploads. At the end of
+    `finish` and of the context, the local files are removed.
     """
 
-    def __init__(self, work: Work, split: InputSplit, *, scratch: Path | None = None) -> None:
+    def __init__(
+        self, work: Work, splits: Sequence[InputSplit], *, scratch: Path | None = None
+    ) -> None:
         self._work = work
-        self._split = split
-        self._account: RangeAccount | None = None
+        self._splits = tuple(splits)
+        self._accounts: list[RangeAccount] = []
         self._stack = ExitStack()
         folder = TemporaryDirectory(prefix="tallystick-", dir=scratch)
-        self._writers = _Outputs(work, split, Path(self._stack.enter_context(folder)), self._stack)
+        local = Path(self._stack.enter_context(folder))
+        self._writers = _Outputs(work, self._splits[0].task, local, self._stack)
 
     def __enter__(self) -> Self:
         return self
@@ -155,40 +172,44 @@ class SplitRun:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def read(self, reading: Reading) -> None:
-        """Read the split to its end. Safe to repeat with a new run, see `run_split`. Raises the reader's errors."""
+    def read(self, reading_of: Callable[[InputSplit], Reading]) -> None:
+        """Read the splits to their ends. Safe to repeat with a new run, see `run_splits`. Raises the readers' errors."""
+        for split in self._splits:
+            self._accounts.append(self._read(split, reading_of(split)))
 
+    def _read(self, split: InputSplit, reading: Reading) -> RangeAccount:
         def transformed(records: pa.Table) -> None:
-            for name, rows in self._work.transform(self._split, records).items():
-                self._writers.write(
-                    name, named_by_ledger(rows, {self._split.source: self._split.topic})
-                )
+            for name, rows in self._work.transform(split, records).items():
+                named = named_by_ledger(rows, {split.source: split.topic})
+                self._writers.write(name, named, split)
 
-        self._account = read_split(
+        return read_split(
             self._work.pipeline,
-            self._split,
+            split,
             reading,
             registries=self._work.plan.registries,
             records=transformed,
-            dead=self._writers.write_dead,
+            dead=lambda rows: self._writers.write_dead(rows, split),
         )
 
-    def finish(self) -> TaskResult:
-        """Write and upload the remaining rows and return the result; call it once, after `read`.
+    def finish(self) -> list[TaskResult]:
+        """Write and upload the remaining rows and return the results; call it once, after `read`.
 
-        Safe to repeat with a new run, see `run_split`. Raises StoreUnavailable, InvalidPipeline.
+        Safe to repeat with a new run, see `run_splits`. Raises StoreUnavailable, InvalidPipeline.
         """
-        assert self._account is not None, "read() comes first"
+        assert len(self._accounts) == len(self._splits), "read() comes first"
         with self._stack:
-            result = TaskResult(
-                split=self._split,
-                account=self._account,
-                files=self._writers.close(),
-                partials=self._writers.partials(),
-                reasons=self._writers.reasons,
+            files, partials = self._writers.close(), self._writers.partials()
+            nothing = dict.fromkeys(partials, b"")
+            results = [
+                TaskResult(split=split, account=account, files=(), partials=nothing)
+                for split, account in zip(self._splits, self._accounts, strict=True)
+            ]
+            results[0] = replace(
+                results[0], files=files, partials=partials, reasons=self._writers.reasons
             )
         del self._writers  # a caller may keep the run for its context: it holds no rows any more
-        return result
+        return results
 
 
 def read_split(
@@ -224,17 +245,17 @@ def read_split(
 class _Outputs:
     """The writers of one task; each is opened when its first row comes."""
 
-    def __init__(self, work: Work, split: InputSplit, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, work: Work, task: str, folder: Path, stack: ExitStack) -> None:
         self._work = work
-        self._split = split
+        self._task = task
         self._folder = folder
         self._stack = stack
-        self._room = work.room(split.task)
+        self._room = work.room(task)
         self._writers: dict[str, TableWriter] = {}
         self.reasons: dict[str, ReasonCount] = {}
         self._partials = {t.name: PartialRows(t) for t in work.pipeline.tables if t.aggregates}
 
-    def write(self, name: str, rows: pa.Table) -> None:
+    def write(self, name: str, rows: pa.Table, split: InputSplit) -> None:
         if not rows.num_rows:
             return
         if name in self._partials:
@@ -245,18 +266,17 @@ class _Outputs:
                 TableWriter(
                     self._work.planned(name),
                     partition_by=self._work.pipeline.partition_by(name),
-                    source=(self._split.topic, self._split.partition),
-                    upload=self._work.upload(self._split.task),
+                    upload=self._work.upload(self._task),
                     folder=self._folder,
                     limits=self._work.limits,
                     room=self._room,
                 )
             )
-        self._writers[name].write(rows)
+        self._writers[name].write(rows, source=split.place)
 
-    def write_dead(self, rows: pa.Table) -> None:
+    def write_dead(self, rows: pa.Table, split: InputSplit) -> None:
         self.reasons = counted(rows, self.reasons)
-        self.write(DEAD_LETTERS, rows)
+        self.write(DEAD_LETTERS, rows, split)
 
     def close(self) -> tuple[FileReport, ...]:
         return tuple(file for writer in self._writers.values() for file in writer.close())
@@ -286,14 +306,3 @@ def _account(split: InputSplit, read: Account, records: int, dead: int) -> Range
             f"{split}: {error}.",
             hint="run the task again; if it repeats, report a defect. Nothing was committed.",
         ) from error
-
-
-def describe(result: TaskResult) -> dict[str, Any]:
-    """Return the figures of one task for a log line."""
-    return {
-        "split": str(result.split),
-        "records": result.account.records,
-        "dead": result.account.dead_letters,
-        "files": len(result.files),
-        "bytes": sum(f.size_bytes for f in result.files),
-    }

@@ -17,7 +17,7 @@ from tallystick.lake import Lake
 from tallystick.spark.order import Order
 from tallystick.spark.session import failures_max
 from tallystick.spark.source import LandedRef
-from tallystick.spark.stage import collected, raise_decisive, run_or_error, splits_of
+from tallystick.spark.stage import collected, groups_of, raise_decisive, run_or_error
 from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")
@@ -38,8 +38,9 @@ def land(session: SparkSession, lake: Lake, order: Order) -> tuple[list[LandedSp
         # The splits of a task share the declaration and the clients of S3 and Kafka.
         work_of = cache(lambda: order.target.attempt_at(open_store(order.target.lake_uri)))
         with order.readings() as reading_of:
-            for split in splits_of(groups, batches):
-                yield answer(partial(_land, order, work_of, reading_of, split), tries_max)
+            for splits in groups_of(groups, batches):
+                for split in splits:
+                    yield answer(partial(_land, order, work_of, reading_of, split), tries_max)
 
     count = len(groups)
     rows = (

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from tallystick import errors as kinds
 from tallystick.engine.combine import require_room, too_much_for_driver
 from tallystick.engine.input_splits import InputSplit
-from tallystick.engine.task import Reading, TaskResult, Work, run_split
+from tallystick.engine.task import Reading, TaskResult, Work, run_splits
 from tallystick.engine.transform import Transform
 from tallystick.errors import RetryLater, SettingsError, TallystickError, error_of_kind
 from tallystick.runtime.loading import first_work
@@ -100,13 +100,13 @@ def raise_decisive(rows: Sequence[Mapping[str, Any] | Row]) -> None:
     raise decisive
 
 
-def splits_of(
+def groups_of(
     groups: Sequence[Sequence[InputSplit]], batches: Iterator[pa.RecordBatch]
-) -> Iterator[InputSplit]:
-    """Yield the input splits of the groups whose indexes are in the first column of a Spark task's batches."""
+) -> Iterator[Sequence[InputSplit]]:
+    """Yield the groups of input splits whose indexes are in the first column of a Spark task's batches."""
     for batch in batches:
         for index in batch.column(0).to_pylist():
-            yield from groups[index]
+            yield groups[index]
 
 
 def run_or_error(run: Callable[[], T], tries_max: int) -> tuple[T | None, str | None]:
@@ -139,8 +139,8 @@ def _task_of(
         # The splits of a task share the declaration and the clients of S3 and Kafka.
         work_of = cache(lambda: order.work(open_store(order.target.lake_uri), transform))
         with order.readings() as reading_of:
-            for split in splits_of(groups, batches):
-                yield _answer(work_of, reading_of, split, tries_max, adders)
+            for splits in groups_of(groups, batches):
+                yield _answer(work_of, reading_of, splits, tries_max, adders)
 
     return task
 
@@ -148,26 +148,31 @@ def _task_of(
 def _answer(
     work_of: Callable[[], Work],
     reading_of: Callable[[InputSplit], Reading],
-    split: InputSplit,
+    splits: Sequence[InputSplit],
     tries_max: int,
     adders: tuple[Any, Any],
 ) -> pa.RecordBatch:
-    def run() -> TaskResult:
-        with first_work():
-            return run_split(work_of(), split, reading_of(split))
+    """Stage a group of splits, and return a row per split, or one with the error."""
 
-    result, error = run_or_error(run, tries_max)
-    if result is not None:
-        add_files(adders, result.files)
-    partials = {} if result is None else result.partials
-    row = {
-        "split": split.index,
-        "result": None if result is None else result.to_text(),
-        "tables": list(partials),
-        "partials": list(partials.values()),
-        "error": error,
-    }
-    return pa.RecordBatch.from_pylist([row], schema=_ARROW)
+    def run() -> list[TaskResult]:
+        with first_work():
+            return run_splits(work_of(), splits, reading_of)
+
+    results, error = run_or_error(run, tries_max)
+    rows: list[dict[str, Any]] = [
+        {
+            "split": one.split.index,
+            "result": one.to_text(),
+            "tables": list(one.partials),
+            "partials": list(one.partials.values()),
+            "error": None,
+        }
+        for one in results or ()
+    ]
+    for one in results or ():
+        add_files(adders, one.files)
+    failed = {"split": splits[0].index, "tables": [], "partials": [], "error": error}
+    return pa.RecordBatch.from_pylist(rows or [failed], schema=_ARROW)
 
 
 def known_error(session: SparkSession, error: Exception) -> Exception:

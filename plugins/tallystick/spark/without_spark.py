@@ -33,7 +33,8 @@ def stage_without_spark(
     """
     del staged
     work = order.work(lake.store, transform)
-    log.info("without Spark: %d input split(s), one after another", len(order.splits))
+    groups = order.groups
+    log.info("without Spark: %d input split(s) in %d group(s)", len(order.splits), len(groups))
     with order.readings() as reading_of:
-        results = run_in_turn(work, order.splits, reading_of)
+        results = run_in_turn(work, groups, reading_of)
     return assemble(work, order.splits, results)

@@ -63,7 +63,7 @@ def test_a_split_is_read_while_the_one_before_is_uploaded(
         reading.last = split is splits[-1]
         return reading
 
-    results = run_in_turn(work, splits, reading_of)
+    results = run_in_turn(work, [(split,) for split in splits], reading_of)
 
     assert store.waited, "the second split was not read before the first one's upload ended"
     assert [result.split for result in results] == list(splits)
@@ -92,7 +92,11 @@ def test_a_failed_upload_of_any_split_fails_the_attempt(
     work = make_work(kit.planned(0, 4), store=Refusing("small"))
     splits = make_splits(work)
     with pytest.raises(StoreUnavailable, match="the disk of the store is full"):
-        run_in_turn(work, splits, lambda split: kit.FakeReading([batch_of(kit, split)]))
+        run_in_turn(
+            work,
+            [(split,) for split in splits],
+            lambda split: kit.FakeReading([batch_of(kit, split)]),
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -109,7 +113,7 @@ def test_a_failed_read_leaves_no_local_file_and_no_thread(
         return kit.FakeReading([batch_of(kit, split)])
 
     with pytest.raises(InvalidPipeline, match="the second split"):
-        run_in_turn(work, splits, reading_of)
+        run_in_turn(work, [(split,) for split in splits], reading_of)
     assert list(tmp_path.iterdir()) == []
     assert not [one for one in threading.enumerate() if one.name.startswith("tallystick-finish")]
 

@@ -78,14 +78,13 @@ def written(
     with TableWriter(
         work.planned("events"),
         partition_by=["day(at)"],
-        source=("events", 0),
         upload=uploads,
         folder=folder,
         limits=limits,
         **room,
     ) as writer:
         for batch in batches:
-            writer.write(pa.Table.from_batches([batch]))
+            writer.write(pa.Table.from_batches([batch]), source=("events", 0))
         return writer.close(), uploads
 
 
@@ -168,13 +167,13 @@ def test_files_have_the_size_and_the_compression_of_the_planned_table(
         with TableWriter(
             table,
             partition_by=(),
-            source=("events", 0),
             upload=uploads,
             folder=tmp_path,
             limits=limits,
         ) as writer:
             for start in range(0, 3_000, 500):
-                writer.write(pa.Table.from_batches([rows.slice(start, 500)]))
+                part = pa.Table.from_batches([rows.slice(start, 500)])
+                writer.write(part, source=("events", 0))
             writer.close()
         footers = [pq.read_metadata(pa.BufferReader(body)) for body in uploads.bodies.values()]
         found[codec] = (
@@ -330,7 +329,6 @@ def test_fields_of_a_struct_are_written_in_the_order_and_nullability_of_the_lake
     with TableWriter(
         replace(planned, columns=(column, *lineage)),
         partition_by=(),
-        source=("events", 0),
         upload=uploads,
         folder=tmp_path,
     ) as writer:
@@ -340,7 +338,8 @@ def test_fields_of_a_struct_are_written_in_the_order_and_nullability_of_the_lake
         writer.write(
             pa.Table.from_batches([rows])
             .select(["_topic", "_kafka_partition", "_offset", "_timestamp"])
-            .append_column("d", pa.array([value], kind))
+            .append_column("d", pa.array([value], kind)),
+            source=("events", 0),
         )
         (file,) = writer.close()
     assert uploads.column(file.key, "d") == [{"a": 2, "l": [{"x": 4, "y": 3}], "new": 1}]
