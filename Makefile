@@ -143,6 +143,10 @@ bench-growth: setup ## how the cost of a run grows: records to 50,000,000, parti
 	$(RUN)/python -m bench.whole_job.growth $(if $(AXIS),--axis $(AXIS)) $(if $(RECORDS_MAX),--records-max $(RECORDS_MAX)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
 
+.PHONY: bench-formats
+bench-formats: setup ## the whole job on nested documents, real flights, and Avro with a registry, every result checked (estimated 40 minutes on 2 cores); SEED, OUT
+	$(RUN)/python -m bench.whole_job.formats $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
+
 .PHONY: bench-read
 bench-read: setup ## CPU seconds per million records: our reader compared with confluent-kafka
 	$(RUN)/python -m bench.parts.read

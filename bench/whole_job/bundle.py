@@ -52,6 +52,7 @@ def read_bundle(path: Path) -> dict[str, Any]:
 def main(path: Path) -> int:
     """Check a bundle and print its table; return the exit code."""
     from bench.whole_job.backfill import report as backfill_report
+    from bench.whole_job.formats import report as formats_report
     from bench.whole_job.growth import report as growth_report
     from bench.whole_job.report import text_report
     from bench.whole_job.start import report as start_report
@@ -63,6 +64,7 @@ def main(path: Path) -> int:
         return 1
     reports = {
         backfill_report.WHAT: backfill_report.text_report,
+        formats_report.WHAT: formats_report.text_report,
         growth_report.WHAT: growth_report.text_report,
         start_report.WHAT: start_report.text_report,
     }

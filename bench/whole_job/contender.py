@@ -44,7 +44,10 @@ CANONICAL: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchEndpoints:
-    """The servers that every contender uses. `s3_url` is the counting proxy, which forwards to the S3 server."""
+    """The servers that every contender uses. `s3_url` is the counting proxy, which forwards to the S3 server.
+
+    `registry`: the connection of the schema registry as JSON, if the benchmark has one.
+    """
 
     bootstrap: str
     s3_url: str
@@ -52,6 +55,7 @@ class BenchEndpoints:
     s3_secret_key: str = field(repr=False)
     s3_region: str
     bucket: str
+    registry: str | None = field(default=None, repr=False)
 
     def aws_environment(self) -> dict[str, str]:
         """Return the variables with which boto3's chain uses the proxy, and no configuration of this machine."""
@@ -141,7 +145,7 @@ def step_kind(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultTable:
-    """The Parquet files of one table: local paths, or `s3://` addresses, and SQL for each column of `CANONICAL`.
+    """The Parquet files of one table: local paths, or `s3://` addresses, and SQL for each column that is compared.
 
     `columns`: an expression over the columns of the files for each canonical column, such as `"device.os"` for `os`, in
     the dialect of DuckDB. A contender that does not keep the places of events leaves out `partition` and `offset`.

@@ -12,10 +12,12 @@ from statistics import median
 from typing import Any
 
 from bench.whole_job.bundle import read_bundle
+from bench.whole_job.formats.page import formats_page
+from bench.whole_job.formats.report import WHAT as FORMATS
 from bench.whole_job.growth.page import growth_page
 from bench.whole_job.growth.report import WHAT as GROWTH
 from bench.whole_job.money import PRICES, TB, TerabyteCost, cost_of_run, requests_dollars
-from bench.whole_job.report import cpu_s, lines_of, marginal, markdown_report
+from bench.whole_job.report import cpu_s, lines_of, marginal, markdown_report, settings_list
 from bench.whole_job.start.page import start_page
 from bench.whole_job.start.report import WHAT as START
 
@@ -25,7 +27,7 @@ Json = Mapping[str, Any]
 
 def page(bundle: Json, name: str) -> str:
     """Return the page of the bundle that is stored as `name`.json next to it."""
-    pages = {GROWTH: growth_page, START: start_page}
+    pages = {FORMATS: formats_page, GROWTH: growth_page, START: start_page}
     return pages.get(bundle["what"], whole_job_page)(bundle, name)
 
 
@@ -53,7 +55,7 @@ def whole_job_page(bundle: Json, name: str) -> str:
             "",
             "## Settings",
             "",
-            *_settings(bundle),
+            *settings_list(bundle),
             "",
         ]
     )
@@ -139,14 +141,6 @@ def _break_even(bundle: Json, further: Mapping[str, float]) -> Iterator[str]:
             f"{name} costs at most {AIM} dollars per TB {reached} (calculated with the requests of the larger size)."
         )
         yield ""
-
-
-def _settings(bundle: Json) -> Iterator[str]:
-    for name, contender in sorted(bundle["contenders"].items()):
-        versions = ", ".join(f"{what} {version}" for what, version in contender["versions"].items())
-        yield f"- **{name}**: {contender['what']}{f' ({versions})' if versions else ''}"
-        for what, text in contender["settings"].items():
-            yield f"  - {what}: {text}"
 
 
 def _row(cells: Sequence[str]) -> str:

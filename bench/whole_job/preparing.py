@@ -62,11 +62,11 @@ def run_benchmark(
 
 
 @contextmanager
-def running_servers(folder: Path) -> Iterator[BenchServers]:
-    """Run the servers in a control group of their own, which is empty and removed at the end."""
+def running_servers(folder: Path, *, with_registry: bool = False) -> Iterator[BenchServers]:
+    """Run the servers in a control group of their own, which is empty and removed at the end; see `BenchServers`."""
     group = ControlGroup(f"bench-{os.getpid()}-servers").create()
     try:
-        with BenchServers(folder, group) as servers:
+        with BenchServers(folder, group, with_registry=with_registry) as servers:
             yield servers
     finally:
         group.end_all()

@@ -8,10 +8,10 @@ decoder has a part in them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from bench.whole_job.contender import DEAD_LETTERS, EVENTS, TOTALS
+from bench.whole_job.contender import CANONICAL, DEAD_LETTERS, EVENTS, TOTALS
 from bench.whole_job.places import RecordPlaces, even
 
 BATCH = 100_000
@@ -42,10 +42,10 @@ PRODUCER = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClickBatch:
+class MadeBatch:
     """Consecutive records: what is produced, and the rows of those that are not broken.
 
-    `kinds` is the index of the fault in `KINDS` for each record, -1 if it has none.
+    `kinds` is the number of the fault of each record, here its index in `KINDS`; -1 if it has none.
     """
 
     first: int
@@ -61,7 +61,8 @@ class ClickBatch:
 class FilledTopic:
     """A topic with its records, whose timestamps are in `hours` hours.
 
-    `value_bytes` is the sum of all values, `sha256` the digest of all values in order.
+    `value_bytes` is the sum of all values, `sha256` the digest of all values in order. `canonical`: by table, the columns
+    by which a result is compared with the file in `expected`, with their types.
     """
 
     topic: str
@@ -71,11 +72,12 @@ class FilledTopic:
     sha256: str
     expected: Path
     hours: int = 1
+    canonical: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: CANONICAL)
 
 
 def clicks(
     seed: int, records: int, *, hours: int = 1, places: RecordPlaces | None = None
-) -> Iterator[ClickBatch]:
+) -> Iterator[MadeBatch]:
     """Yield the records in order; the same seed and number of records and hours give the same bytes.
 
     Each hour has the same number of records, give or take one; without `places`, so has each of 8 partitions.
@@ -87,7 +89,7 @@ def clicks(
 
 def _batch(
     seed: int, first: int, count: int, records: int, hours: int, places: RecordPlaces
-) -> ClickBatch:
+) -> MadeBatch:
     partitions, offsets = places.of(first, count)
     chance = np.random.default_rng([seed, first])
     numbers = np.arange(first, first + count, dtype=np.int64)
@@ -116,7 +118,7 @@ def _batch(
     values = _values(columns)
     for index in np.flatnonzero(is_broken).tolist():
         values[index] = broken(values[index], KINDS[kinds[index]])
-    return ClickBatch(
+    return MadeBatch(
         first=first,
         partitions=partitions,
         offsets=offsets,
@@ -166,18 +168,40 @@ def fill(
     hours: int = 1,
     places: RecordPlaces | None = None,
 ) -> FilledTopic:
-    """Create the topic, produce the records, and write the expected tables as Parquet files to `expected`.
-
-    Raises SystemExit if the broker does not have every record at the end. Not safe to repeat: the topic must be new.
-    """
+    """Fill a topic with clicks; write all expected tables to `expected`. See `fill_topic`."""
     places = places or even()
+    return fill_topic(
+        bootstrap,
+        topic,
+        clicks(seed, records, hours=hours, places=places),
+        ExpectedTables(expected),
+        ends=places.ends(records),
+        hours=hours,
+    )
+
+
+def fill_topic(
+    bootstrap: str,
+    topic: str,
+    batches: Iterable[MadeBatch],
+    expected: ExpectedEvents,
+    *,
+    ends: tuple[int, ...],
+    hours: int = 1,
+    canonical: Mapping[str, Mapping[str, str]] = CANONICAL,
+) -> FilledTopic:
+    """Create the topic, produce the records, and write the expected tables as Parquet files.
+
+    `ends` has the number of records of each partition. Raises SystemExit if the broker does not have every record at the
+    end. Not safe to repeat: the topic must be new.
+    """
     admin = AdminClient({"bootstrap.servers": bootstrap})
     config = {"retention.ms": "-1"}
-    admin.create_topics([NewTopic(topic, places.partitions, 1, config=config)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, len(ends), 1, config=config)])[topic].result(30)
     producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
     digest, value_bytes, dead = hashlib.sha256(), 0, 0
-    with ExpectedTables(expected) as tables:
-        for batch in clicks(seed, records, hours=hours, places=places):
+    with expected as tables:
+        for batch in batches:
             _produce(producer, topic, batch)
             tables.add(batch)
             digest.update(b"".join(batch.values))
@@ -185,8 +209,7 @@ def fill(
             dead += int((batch.kinds >= 0).sum())
     if producer.flush(120):
         raise SystemExit(f"{topic}: the broker did not accept every record")
-    ends = places.ends(records)
-    found = _ends(bootstrap, topic, places.partitions)
+    found = _ends(bootstrap, topic, len(ends))
     if found != ends:
         raise SystemExit(f"{topic}: expected the ends {ends}, found {found}")
     return FilledTopic(
@@ -195,12 +218,13 @@ def fill(
         broken=dead,
         value_bytes=value_bytes,
         sha256=digest.hexdigest(),
-        expected=expected,
+        expected=expected.folder,
         hours=hours,
+        canonical=canonical,
     )
 
 
-def _produce(producer: Producer, topic: str, batch: ClickBatch) -> None:
+def _produce(producer: Producer, topic: str, batch: MadeBatch) -> None:
     partitions = batch.partitions.tolist()
     for index, value in enumerate(batch.values):
         number = batch.first + index
@@ -229,34 +253,48 @@ def _ends(bootstrap: str, topic: str, partitions: int) -> tuple[int, ...]:
         consumer.close()
 
 
-class ExpectedTables:
-    """Writes the expected tables, batch by batch. The revenue is summed in whole cents, so it is exact."""
+class ExpectedEvents:
+    """Writes the expected table of events, batch by batch."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._events: pq.ParquetWriter | None = None
-        self._dead: list[pa.Table] = []
-        self._totals: list[pa.Table] = []
 
-    def __enter__(self) -> ExpectedTables:
-        self._folder.mkdir(parents=True, exist_ok=True)
+    def __enter__(self) -> Self:
+        self.folder.mkdir(parents=True, exist_ok=True)
         return self
 
     def __exit__(self, *raised: object) -> None:
         if self._events is not None:
             self._events.close()
-        if raised[0] is None:
-            pq.write_table(pa.concat_tables(self._dead), self._folder / f"{DEAD_LETTERS}.parquet")
-            pq.write_table(self._summed(), self._folder / f"{TOTALS}.parquet")
 
-    def add(self, batch: ClickBatch) -> None:
+    def add(self, batch: MadeBatch) -> None:
         """Add the rows of a batch. Not safe to repeat: rows of the same batch would be there twice."""
-        rows = batch.rows
         if self._events is None:
             self._events = pq.ParquetWriter(
-                self._folder / f"{EVENTS}.parquet", rows.schema, compression="zstd"
+                self.folder / f"{EVENTS}.parquet", batch.rows.schema, compression="zstd"
             )
-        self._events.write_table(rows)
+        self._events.write_table(batch.rows)
+
+
+class ExpectedTables(ExpectedEvents):
+    """Writes all expected tables of clicks. The revenue is summed in whole cents, so it is exact."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._dead: list[pa.Table] = []
+        self._totals: list[pa.Table] = []
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        if raised[0] is None:
+            pq.write_table(pa.concat_tables(self._dead), self.folder / f"{DEAD_LETTERS}.parquet")
+            pq.write_table(self._summed(), self.folder / f"{TOTALS}.parquet")
+
+    def add(self, batch: MadeBatch) -> None:
+        """Add the rows of a batch to each table. Not safe to repeat, as for the events."""
+        super().add(batch)
+        rows = batch.rows
         bad = np.flatnonzero(batch.kinds >= 0)
         self._dead.append(
             pa.table(

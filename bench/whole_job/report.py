@@ -6,7 +6,7 @@ python -m bench.whole_job.report FILE    # as Markdown
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -175,11 +175,11 @@ def text_report(bundle: Json) -> str:
     for case, size in _shown(bundle):
         records = bundle["settings"]["records"][size]
         parts.append(f"{_title(case)}, {records:,} records")
-        parts.append(aligned(_rows(bundle, case, size)))
+        parts.append(aligned(contender_rows(bundle, case, size)))
         if size == "full":
             parts.append(aligned(least_rows(bundle, case)))
     parts.append(failures(bundle))
-    parts.append(_notes(bundle))
+    parts.append(notes(bundle))
     return "\n\n".join(part for part in parts if part)
 
 
@@ -188,11 +188,11 @@ def markdown_report(bundle: Json) -> str:
     parts = [head(bundle)]
     for case, size in _shown(bundle):
         records = bundle["settings"]["records"][size]
-        table = markdown_table(_rows(bundle, case, size, is_wide=True))
+        table = markdown_table(contender_rows(bundle, case, size, is_wide=True))
         parts.append(f"{_title(case)}, {records:,} records:\n\n{table}")
         if size == "full":
             parts.append(markdown_table(least_rows(bundle, case)))
-    return "\n\n".join(part for part in [*parts, failures(bundle), _notes(bundle)] if part)
+    return "\n\n".join(part for part in [*parts, failures(bundle), notes(bundle)] if part)
 
 
 def markdown_table(rows: Sequence[Sequence[str]]) -> str:
@@ -211,7 +211,7 @@ def _title(case: str) -> str:
     return "one table" if case == "one" else "three tables (events, dead letters, totals)"
 
 
-def _rows(bundle: Json, case: str, size: str, *, is_wide: bool = False) -> list[list[str]]:
+def contender_rows(bundle: Json, case: str, size: str, *, is_wide: bool = False) -> list[list[str]]:
     """Return the header and a row per contender. `is_wide`: with the ranges and columns that do not fit into text."""
     further = marginal(bundle, case) if size == "full" else {}
     return [
@@ -296,7 +296,17 @@ def failures(bundle: Json) -> str:
     return "\n".join(["failed checks:", *lines]) if lines else ""
 
 
-def _notes(bundle: Json) -> str:
+def settings_list(bundle: Json) -> Iterator[str]:
+    """Yield the lines of a list in Markdown with each contender, its versions and its settings."""
+    for name, contender in sorted(bundle["contenders"].items()):
+        versions = ", ".join(f"{what} {version}" for what, version in contender["versions"].items())
+        yield f"- **{name}**: {contender['what']}{f' ({versions})' if versions else ''}"
+        for what, text in contender["settings"].items():
+            yield f"  - {what}: {text}"
+
+
+def notes(bundle: Json) -> str:
+    """Return what the columns are, and how many runs were noisy."""
     cores = bundle["machine"]["cores"]
     noisy = sum(is_noisy(r, cores) for r in bundle["runs"])
     return "\n".join(

@@ -100,7 +100,7 @@ class BenchRunner:
         counts = self._servers.take_counts()
         checks: list[TableCheck] = []
         if not problems:
-            checks, problems = self._check(turn.contender, job, place, topic.expected)
+            checks, problems = self._check(turn.contender, job, place, topic)
         stored = self._servers.stored(place.prefix)
         files = [path for path in place.output.rglob("*") if path.is_file()]
         figures = {
@@ -154,7 +154,7 @@ class BenchRunner:
         return asdict(cost)
 
     def _check(
-        self, contender: Contender, job: BenchJob, place: BenchPlace, expected: Path
+        self, contender: Contender, job: BenchJob, place: BenchPlace, topic: FilledTopic
     ) -> tuple[list[TableCheck], list[str]]:
         scratch = place.folder / "fetched"
         scratch.mkdir()
@@ -169,7 +169,9 @@ class BenchRunner:
 
         try:
             results = contender.results(job, place)
-            checks = check_tables(results, job.tables, expected, fetch)
+            checks = check_tables(
+                results, job.tables, topic.expected, fetch, canonical=topic.canonical
+            )
         except Exception as error:  # noqa: BLE001  (of any reader: the run has no result then)
             return [], [f"the tables cannot be read: {type(error).__name__}: {error}"]
         finally:

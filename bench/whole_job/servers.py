@@ -1,17 +1,22 @@
-"""The servers of the benchmark: Kafka broker, S3 server and counting proxy, in a control group of their own."""
+"""The servers of the benchmark in a control group of their own: broker, S3 server, proxy, schema registry if needed."""
 
 from __future__ import annotations
 
+import json
+import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bench.whole_job.contender import BenchEndpoints
 from bench.whole_job.counting_proxy import take_counts
 from bench.whole_job.measured import ControlGroup
+from examples.fanout.produce import register
 from tallystick_devstack.kafka import KafkaBroker
+from tallystick_devstack.logins import RegistryLogin
 from tallystick_devstack.process import (
     ChildProcess,
     base_environment,
@@ -19,6 +24,7 @@ from tallystick_devstack.process import (
     port_accepts,
     wait_until,
 )
+from tallystick_devstack.registry import SchemaRegistryServer
 from tallystick_devstack.s3 import ACCESS_KEY, REGION, S3Server
 
 BUCKET = "bench"
@@ -27,13 +33,20 @@ HEAP_MB = 1024
 
 
 class BenchServers:
-    """All servers, with their files in `folder`. Contenders reach the S3 server only through the proxy."""
+    """All servers, with their files in `folder`. Contenders reach the S3 server only through the proxy.
 
-    def __init__(self, folder: Path, group: ControlGroup) -> None:
+    `with_registry`: a schema registry is one of them.
+    """
+
+    def __init__(self, folder: Path, group: ControlGroup, *, with_registry: bool = False) -> None:
         self.group = group
         self._stack = ExitStack()
         self._kafka = KafkaBroker(folder / "kafka", heap_mb=HEAP_MB)
         self._s3 = S3Server(folder / "s3")
+        self._registry: SchemaRegistryServer | None = None
+        if with_registry:
+            login = RegistryLogin(password=secrets.token_hex(16))
+            self._registry = SchemaRegistryServer(folder / "registry", login=login)
         self._port, self._control = free_port(), free_port()
         self._log = folder / "proxy.log"
 
@@ -55,6 +68,9 @@ class BenchServers:
         self._stack.callback(self._s3.stop)
         self._s3.start()
         self._s3.create_bucket(BUCKET)
+        if self._registry is not None:
+            self._stack.callback(self._registry.stop)
+            self._registry.start()
         words: list[str | Path] = [sys.executable, "-m", "bench.whole_job.counting_proxy"]
         words += ["--upstream", str(self._s3.port), "--port", str(self._port)]
         words += ["--control", str(self._control)]
@@ -80,7 +96,13 @@ class BenchServers:
             s3_secret_key=self._s3.secret_key,
             s3_region=REGION,
             bucket=BUCKET,
+            registry=json.dumps(self._registry.client_settings()) if self._registry else None,
         )
+
+    def register(self, topic: str, schema: Mapping[str, Any]) -> int:
+        """Register an Avro schema as the subject of a topic's values; return its id. Safe to repeat: see `register`."""
+        assert self._registry is not None, "the servers have no registry"
+        return register(self._registry.client_settings(), [(topic, schema)])[0]
 
     def take_counts(self) -> dict[str, object]:
         """Return what the proxy has counted since the last call. Not safe to repeat: see `take_counts`."""

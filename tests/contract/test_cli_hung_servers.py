@@ -100,6 +100,15 @@ COMMANDS: Mapping[str, Mapping[str, Hang]] = {
             waits_for="Kafka (connection default): reading records of events",
         )
     },
+    "replay": {
+        "S3": Hang(argv=(DEMO, *DAY)),
+        "after the root": Hang(argv=(DEMO, *DAY), answered=AFTER_ROOT, waits_for="listing ledger/"),
+        "Kafka": Hang(
+            argv=(DEMO, *DAY),
+            answered=EVERYTHING,
+            waits_for="Kafka (connection default): reading the topics",
+        ),
+    },
     "plan": {
         "at once": Hang(argv=DAY),
         "after the root": Hang(argv=DAY, answered=AFTER_ROOT, waits_for="reading ledger/"),

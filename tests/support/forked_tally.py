@@ -23,6 +23,7 @@ IMPORTED = [
     "pyarrow.parquet",
     "pyiceberg.table",
     "tallystick.cli.app",
+    "tallystick.cli.replay_run",
     "tallystick.kafka.planning",
     "tallystick.operations.commit",
     "tallystick.operations.compact.local",

@@ -15,11 +15,13 @@ from bench.whole_job.contenders.spark_delta import SparkDelta
 from bench.whole_job.contenders.spark_iceberg import SparkIceberg
 from bench.whole_job.contenders.structured_streaming import StructuredStreaming
 from bench.whole_job.contenders.tallystick import Tallystick
+from bench.whole_job.contenders.tallystick_replay import TallystickReplay
 
 QUICK: Mapping[str, Callable[[], Contender]] = {
     "tallystick-default": lambda: Tallystick("default"),
     "tallystick-best": lambda: Tallystick("best"),
     "tallystick-without-spark": lambda: Tallystick("without-spark"),
+    "tallystick-replay": TallystickReplay,
     "spark-default": lambda: PlainSpark("default"),
     "spark-best": lambda: PlainSpark("best"),
     "script": HandWrittenScript,

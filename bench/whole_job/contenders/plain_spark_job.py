@@ -67,6 +67,17 @@ def replay(session: SparkSession, order: dict[str, Any]) -> None:
 
 def records(session: SparkSession, order: dict[str, Any]) -> DataFrame:
     """Return the records of exactly the ordered offsets, with the parsed value as `j`."""
+    return source(session, order).select(parsed_json(SCHEMA), "value", *PLACE)
+
+
+def parsed_json(schema: str) -> Column:
+    """Return the parsed value as `j`; a value that does not fit the schema is in its field `CORRUPT`."""
+    options = {"columnNameOfCorruptRecord": CORRUPT}
+    return f.from_json(f.col("value").cast("string"), schema, options).alias("j")
+
+
+def source(session: SparkSession, order: dict[str, Any]) -> DataFrame:
+    """Return the records of exactly the ordered offsets, as Spark's Kafka source has them."""
     topic, ends = order["topic"], order["ends"]
     starts = {
         topic: {str(p): start for p, start in enumerate(order.get("starts", [0] * len(ends)))}
@@ -83,13 +94,7 @@ def records(session: SparkSession, order: dict[str, Any]) -> DataFrame:
     )
     for name, value in order["kafka"].items():
         reader = reader.option(name, value)
-    return reader.load().select(
-        f.from_json(
-            f.col("value").cast("string"), SCHEMA, {"columnNameOfCorruptRecord": CORRUPT}
-        ).alias("j"),
-        "value",
-        *PLACE,
-    )
+    return reader.load()
 
 
 def is_valid() -> Column:

@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 
 from bench.whole_job.contenders.plain_spark_job import (
-    CORRUPT,
     EVENT,
     PLACE,
     SCHEMA,
     is_valid,
+    parsed_json,
     records,
 )
 
@@ -64,10 +63,7 @@ def streamed(session: SparkSession, order: dict[str, Any]) -> DataFrame:
     )
     for name, value in order["kafka"].items():
         reader = reader.option(name, value)
-    options = {"columnNameOfCorruptRecord": CORRUPT}
-    return reader.load().select(
-        f.from_json(f.col("value").cast("string"), SCHEMA, options).alias("j"), *PLACE
-    )
+    return reader.load().select(parsed_json(SCHEMA), *PLACE)
 
 
 def stream(good: DataFrame, order: dict[str, Any]) -> None:

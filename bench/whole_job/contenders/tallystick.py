@@ -25,12 +25,15 @@ from bench.whole_job.contenders.tallystick_tasks import ReplayOrder
 from examples.checks.lake import Lake
 from tallystick.airflow.environment import driver_conf, driver_environment
 from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.registry import RegistrySettings
+from tallystick.connections.resolve import env_name
 from tallystick.runtime.version import VERSION
 from tallystick_devstack.class_archive import make_spark_archive, submit_options
 from tallystick_devstack.java import compiled_spark_home
 from tallystick_devstack.process import base_environment
 
 REPO = Path(__file__).resolve().parents[3]
+TASKS = "bench.whole_job.contenders.tallystick_tasks"
 _EVENT = ("event_id", "event_type", "user_id", "session", "ts", "page", "referrer", "price", "qty")
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     EVENTS: {
@@ -116,11 +119,16 @@ class Tallystick:
             to_ms=job.to_ms,
         )
         order.write(place.folder)
-        task = partial(_task, env=self.environment(place), folder=place.folder)
-        yield task("plan")
+        yield from self.tasks_of(place)
+
+    def tasks_of(self, place: BenchPlace, *, module: str = TASKS) -> Iterator[BenchStep]:
+        """Yield plan, stage and commit of the order in the place's folder. `module` is the program of plan and commit."""
+        env = self.environment(place)
+        task = partial(_task, module=module, folder=place.folder)
+        yield task("plan", env={**env, **self._registry()})
         plans = json.loads((place.folder / "plans.json").read_text())
         yield self.stage(plans, place, job=place.folder / "job.py")
-        yield task("commit")
+        yield task("commit", env=env)
 
     def results(self, job: BenchJob, place: BenchPlace) -> Sequence[ResultTable]:
         """Return the data files that PyIceberg finds in the tables of root.json."""
@@ -149,6 +157,11 @@ class Tallystick:
     def _space(self) -> BenchWorkspace:
         assert self._workspace is not None, "prepare() comes first"
         return self._workspace
+
+    def _registry(self) -> dict[str, str]:
+        """Return the environment of the connection of the schema registry, which only planning uses."""
+        found = self._space.endpoints.registry
+        return {} if found is None else {env_name(RegistrySettings, "default"): found}
 
     def _master(self) -> str:
         return f"local[{self.tasks or self._space.cores}]"
@@ -195,7 +208,6 @@ class Tallystick:
         return [*words, "--name", "tallystick-clicks"]
 
 
-def _task(name: str, *, env: Mapping[str, str], folder: Path) -> BenchStep:
-    module = "bench.whole_job.contenders.tallystick_tasks"
+def _task(name: str, *, module: str, env: Mapping[str, str], folder: Path) -> BenchStep:
     argv: list[str | Path] = [sys.executable, "-m", module, name, folder]
     return BenchStep(name=name, argv=argv, env=env, main=False, cwd=REPO)

@@ -29,25 +29,24 @@ from tallystick.store.open import open_store
 
 if TYPE_CHECKING:
     from tallystick.kafka.planning import LogPlanner
+    from tallystick.registry.port import SchemaRegistry
 
-CLICK = [
-    Column("event_id", "string"),
-    Column("event_type", "string"),
-    Column("user_id", "long"),
-    Column("session", "string"),
-    Column("ts", "long"),
-    Column("page", "string"),
-    Column("referrer", "string"),
-    Column("price", "double"),
-    Column("qty", "int"),
-    Column("device", "struct<os: string, ver: string>"),
-]
-TOTAL = [
-    Column("event_type", "string"),
-    Column("hour", "long"),
-    Column("events", "long"),
-    Column("revenue", "double"),
-]
+ORDER = "order.json"
+CLICK_TYPES = {
+    "event_id": "string",
+    "event_type": "string",
+    "user_id": "long",
+    "session": "string",
+    "ts": "long",
+    "page": "string",
+    "referrer": "string",
+    "price": "double",
+    "qty": "int",
+    "device": "struct<os: string, ver: string>",
+}
+TOTAL_TYPES = {"event_type": "string", "hour": "long", "events": "long", "revenue": "double"}
+CLICK = [Column(name, kind) for name, kind in CLICK_TYPES.items()]
+TOTAL = [Column(name, kind) for name, kind in TOTAL_TYPES.items()]
 _END = """
 
 if __name__ == "__main__":
@@ -120,13 +119,17 @@ class ReplayOrder:
 
     def write(self, folder: Path) -> None:
         """Write the order and the job file. Safe to repeat: both are replaced."""
-        (folder / "order.json").write_text(json.dumps(asdict(self)))
+        (folder / ORDER).write_text(json.dumps(asdict(self)))
         (folder / "job.py").write_text(JOBS[self.case])
 
 
 def main(task: str, folder: Path) -> None:
     """Run one task on the order of the folder."""
-    order = ReplayOrder(**json.loads((folder / "order.json").read_text()))
+    run_task(task, folder, ReplayOrder(**json.loads((folder / ORDER).read_text())))
+
+
+def run_task(task: str, folder: Path, order: ReplayOrder) -> None:
+    """Run one task on an order. Safe to repeat: see `plan_interval` and `commit_staged`."""
     lake = Lake(open_store(order.warehouse), system_runtime())
     if task == "plan":
         _plan(lake, order, folder)
@@ -171,6 +174,7 @@ def plan_interval(
             ),
             first=start,
         ),
+        open_registry=_registry,
     )
     refs = []
     for interval in planned.intervals:
@@ -178,6 +182,13 @@ def plan_interval(
         assert stored is not None
         refs.append(f"{order.warehouse}/{stored.key}@{stored.sha256}")
     (folder / "plans.json").write_text(json.dumps(refs))
+
+
+def _registry(name: str) -> SchemaRegistry:
+    from tallystick.connections.registry import RegistrySettings
+    from tallystick.registry.client import RegistryClient
+
+    return RegistryClient(resolve(RegistrySettings, name, environ=os.environ))
 
 
 def commit_staged(lake: Lake, folders: Sequence[Path]) -> None:

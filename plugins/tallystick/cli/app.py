@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tallystick.cli import check, doctor, forms, init, topic
+from tallystick.cli import check, doctor, forms, init, replay, topic
 from tallystick.cli.errors import COUNTER_EXAMPLE, busy, exit_on_error, out, out_json
 from tallystick.cli.forms import Form, FormOption
 
@@ -30,6 +30,7 @@ app.add_typer(topic.app)
 app.command()(check.check)
 app.command()(doctor.doctor)
 app.command()(init.init)
+app.command()(replay.replay)
 
 
 def _add_groups_of_other_distributions() -> None:

@@ -15,11 +15,11 @@ LAKE_ENV = "TALLYSTICK_LAKE"
 ENDPOINT_ENVS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 
 
-def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
+def open_lake(uri: str | None, *, writes: bool = False, begins: bool = False) -> Lake:
     """Open the lake at `uri` or at TALLYSTICK_LAKE; raises SettingsError if neither is given.
 
     If the environment selects a server other than AWS, it is named on standard error. `writes`: also reads the root, and
-    raises what `Lake.load_existing` does.
+    raises what `Lake.load_existing` does. `begins`: the command may write the first root, so that none need be there.
     """
     named = uri or os.environ.get(LAKE_ENV)
     if not named:
@@ -37,7 +37,10 @@ def open_lake(uri: str | None, *, writes: bool = False) -> Lake:
     lake = Lake(watched, system_runtime(), proven=not writes, begun=False)
     if writes:
         # Before the check, which writes: if the store does not answer at all, the command ends here, within its limit.
-        lake.load_existing()
+        if begins:
+            lake.load()
+        else:
+            lake.load_existing()
     return lake
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tallystick.errors import InvalidPipeline, InvalidRequest, TallystickError
+from tallystick.errors import InvalidPipeline, InvalidRequest, TallystickError, listed
+from tallystick.pipeline import Pipeline
 
 LINE_CHARS_MAX = 120
 
@@ -43,6 +44,15 @@ class LoadedJob:
     where: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DagPipeline:
+    """A pipeline of a DAG file, with the id of its DAG and the folder that `Pipeline.job` is relative to."""
+
+    pipeline: Pipeline
+    dag_id: str
+    job_root: str
+
+
 class _StartedError(BaseException):
     """Ends a job file where it calls run or run_dataframe, which would not return either."""
 
@@ -52,10 +62,7 @@ def load_dag_file(file: Path) -> Loaded:
 
     Raises InvalidRequest if it is no Python file. Its own errors are in the result.
     """
-    if not file.is_file() or file.suffix != ".py":
-        raise InvalidRequest(
-            f"{file} is not a Python file.", hint="name the file that declares the pipeline."
-        )
+    _check_python_file(file)
     if not airflow_is_installed():
         import tallystick.airflow
 
@@ -63,6 +70,82 @@ def load_dag_file(file: Path) -> Loaded:
             return _load(file, airflow=False)
     with _logging_restored():
         return _load(file, airflow=True)
+
+
+def load_pipeline(file: Path, name: str | None) -> DagPipeline:
+    """Run a DAG file without building its DAGs, and return its only pipeline, or the one with this name.
+
+    Airflow is imported only if the file imports it itself. Raises InvalidRequest if it is no Python file, or if the
+    pipeline is not one of the file; raises the file's own error with its place.
+    """
+    found = load_pipelines(file)
+    names = listed(one.pipeline.name for one in found)
+    chosen = [one for one in found if name in (None, one.pipeline.name)]
+    if not found:
+        raise InvalidRequest(
+            f"{shown_path(file)} declares no pipeline.",
+            hint="assign Pipeline(...) to a name at the top level of the file.",
+        )
+    if not chosen:
+        raise InvalidRequest(
+            f"{shown_path(file)}: expected a pipeline {name!r}, found {names}.",
+            hint="name one of these with --pipeline.",
+        )
+    if len(chosen) > 1:
+        raise InvalidRequest(
+            f"{shown_path(file)}: expected one pipeline, found {names}.",
+            hint="name one of these with --pipeline.",
+        )
+    return chosen[0]
+
+
+def load_pipelines(file: Path) -> tuple[DagPipeline, ...]:
+    """Run a DAG file without building its DAGs, and return its pipelines; see `load_pipeline`."""
+    import tallystick.airflow
+
+    _check_python_file(file)
+    declared: list[DagPipeline] = []
+
+    def recorded(
+        pipeline: Pipeline,
+        *,
+        dag_id: str | None = None,
+        job_root: str | Path | None = None,
+        **others: Any,
+    ) -> object:
+        # As in replay_dag: the caller is the DAG file.
+        caller = Path(sys._getframe(1).f_code.co_filename)
+        root = str(job_root if job_root is not None else caller.resolve().parent.parent)
+        known = DagPipeline(pipeline=pipeline, dag_id=dag_id or pipeline.name, job_root=root)
+        declared.append(known)
+        if "airflow" not in sys.modules:
+            return None
+        # A file that imports Airflow itself may use its DAG, e.g. to add a task.
+        from tallystick.airflow.dag import replay_dag
+
+        return replay_dag(pipeline, dag_id=dag_id, job_root=root, **others)
+
+    with (
+        _logging_restored(),
+        _replaced(tallystick.airflow, replay_dag=recorded, gc_dag=_no_dag, compact_dag=_no_dag),
+    ):
+        loaded = _load(file, airflow=False)
+    if (error := loaded.error) is not None:
+        raise type(error)(f"{loaded.where}{error.message}", hint=error.hint)
+    # A pipeline without a DAG, as in a file that only tests use.
+    root = str(file.resolve().parent.parent)
+    for value in loaded.names.values():
+        if isinstance(value, Pipeline):
+            declared.append(DagPipeline(pipeline=value, dag_id=value.name, job_root=root))
+    first = {id(one.pipeline): one for one in reversed(declared)}
+    return tuple(sorted(first.values(), key=lambda one: one.pipeline.name))
+
+
+def _check_python_file(file: Path) -> None:
+    if not file.is_file() or file.suffix != ".py":
+        raise InvalidRequest(
+            f"{file} is not a Python file.", hint="name the file that declares the pipeline."
+        )
 
 
 @contextmanager

@@ -8,33 +8,27 @@ runs, it can only leave files and a report under its own attempt.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tallystick.connections.kafka import KafkaSettings
-from tallystick.connections.resolve import resolve
 from tallystick.engine.attempt import assemble
-from tallystick.engine.input_splits import split_plan
 from tallystick.errors import Corrupt, InvalidPipeline, JobChanged, Superseded, TallystickError
 from tallystick.format import keys
 from tallystick.format.plan import Plan
-from tallystick.format.report import Report, account_totals
+from tallystick.format.report import Report
 from tallystick.lake import Lake
 from tallystick.operations.stage import still_granted
-from tallystick.pipeline import DEAD_LETTERS
 from tallystick.runtime import system_runtime
 from tallystick.runtime.loading import loading
 from tallystick.runtime.parent import die_with_jvm
 from tallystick.runtime.version import VERSION
 from tallystick.spark.arguments import PlanRef, parse_arguments
-from tallystick.spark.order import Order, Target, pipeline_of
+from tallystick.spark.order import Order, pipeline_of
 from tallystick.spark.outcome import (
     RESULT_FILE_ENV,
     FileOutcome,
@@ -44,15 +38,12 @@ from tallystick.spark.outcome import (
     exit_code,
     scratch_full,
 )
+from tallystick.spark.plan_stager import PlanStager, Staging
 from tallystick.spark.together import stage_others
 from tallystick.spark.without_spark import stage_without_spark
 from tallystick.store.open import open_store
 
 log = logging.getLogger("tallystick.spark")
-Staging = Callable[[Lake, Order, Callable[..., Any], Sequence[tuple[Plan, Report]]], Report]
-"""Stages an order with the user's transform, and returns the report, which is not written yet.
-
-Its last argument: the earlier plans that this run has staged, and their reports, for a job with a lookback."""
 
 
 def main(transform: Callable[..., Any], *, staging: Staging | None = None) -> None:
@@ -93,7 +84,14 @@ def run_job(
         lake = Lake(open_store(arguments.plans[0].lake_uri), system_runtime(), proven=True)
         if arguments.to_lake:
             outcome = LakeOutcome(lake, arguments.plans[0].key, arguments.attempt)
-        driver = _Driver(lake, transform, arguments.attempt, job.read_bytes(), environ, staging)
+        stager = PlanStager(
+            lake=lake,
+            transform=transform,
+            attempt=arguments.attempt,
+            environ=environ,
+            staging=staging,
+        )
+        driver = _Driver(stager, job.read_bytes())
         staged = driver.stage_all(arguments.plans)
         # The result is complete: if this process dies while it stages plans of other runs, its own run is not affected.
         outcome.write_results(staged)
@@ -135,19 +133,16 @@ def _stop_spark() -> None:
 class _Driver:
     """What one run of a job stages plans with. `job_source` is the source of its file."""
 
-    lake: Lake
-    transform: Callable[..., Any]
-    attempt: str
+    stager: PlanStager
     job_source: bytes
-    environ: Mapping[str, str]
-    staging: Staging
 
     def stage_all(self, refs: Sequence[PlanRef]) -> list[StagedPlan]:
         """Stage the plans of the own run and write their reports. Safe to repeat: see `run_job`."""
-        log.info("tallystick %s, attempt %s, %d plan(s)", VERSION, self.attempt, len(refs))
+        lake = self.stager.lake
+        log.info("tallystick %s, attempt %s, %d plan(s)", VERSION, self.stager.attempt, len(refs))
         staged = []
         # Check all plans before the first is staged: if the job has changed, none of the run is staged.
-        plans = [_left(self.lake, ref, self.job_source) for ref in refs]
+        plans = [_left(lake, ref, self.job_source) for ref in refs]
         before: list[tuple[Plan, Report]] = []
         # In the order of time: a lookback reads the rows of earlier intervals that the same run has staged.
         for ref, plan in sorted(
@@ -156,7 +151,7 @@ class _Driver:
             if plan is None:
                 staged.append(StagedPlan(plan=ref.key, report=None))
             else:
-                report = self._stage(plan, before)
+                report = self.stager.stage(plan, before)
                 before.append((plan, report))
                 staged.append(StagedPlan(plan=plan.key, report=report.key))
         return staged
@@ -166,29 +161,11 @@ class _Driver:
 
         Returns False if there is nothing to stage. Safe to repeat: see `run_job`.
         """
-        plan = _left(self.lake, ref, self.job_source)
+        plan = _left(self.stager.lake, ref, self.job_source)
         if plan is None:
             return False
-        self._stage(plan, (), key=keys.claimed_report(plan.key, self.attempt))
+        self.stager.stage(plan, key=keys.claimed_report(plan.key, self.stager.attempt))
         return True
-
-    def _stage(
-        self,
-        plan: Plan,
-        before: Sequence[tuple[Plan, Report]],
-        *,
-        key: keys.ReportKey | None = None,
-    ) -> Report:
-        """Stage one plan and write its report. Safe to repeat: see `run_job`."""
-        started = time.monotonic()
-        order = _order(self.lake, plan, self.attempt, self.environ)
-        report = self.staging(self.lake, order, self.transform, before)
-        if key is not None:
-            report = replace(report, key=key)
-        # The report is written last: it exists only if everything that it names exists (C5).
-        self.lake.put_new(report.key, report.encode())
-        _log_report(report, time.monotonic() - started)
-        return report
 
 
 def _left(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
@@ -226,21 +203,6 @@ def _checked(lake: Lake, ref: PlanRef, job_source: bytes) -> Plan | None:
     return plan
 
 
-def _order(lake: Lake, plan: Plan, attempt: str, environ: Mapping[str, str]) -> Order:
-    pipeline = pipeline_of(plan)
-    splits = split_plan(plan, records_per_task=pipeline.records_per_task)
-    log.info("interval %s, plan %s, generation %d", plan.interval, plan.key, plan.generation)
-    for topic in plan.topics:
-        offsets = sum(r.readable.length for r in topic.ranges)
-        log.info("topic %s: %d offsets in %d partition(s)", topic.name, offsets, len(topic.ranges))
-    settings = resolve(KafkaSettings, pipeline.kafka, environ=environ)
-    return Order(
-        target=Target(lake_uri=lake.store.uri, plan=plan, attempt=attempt),
-        splits=splits,
-        kafka=json.loads(settings.as_env_json()),
-    )
-
-
 def stage_arrow(
     lake: Lake,
     order: Order,
@@ -270,24 +232,6 @@ def stage_arrow(
         len(order.groups),
     )
     return assemble(work, order.splits, stage_splits(session, order, transform))
-
-
-def _log_report(report: Report, elapsed_s: float) -> None:
-    totals = account_totals(report.accounts)
-    log.info("account: %s", ", ".join(f"{name} {count}" for name, count in totals.items()))
-    for table in sorted({f.table for f in report.files}):
-        files = [f for f in report.files if f.table == table]
-        size_bytes = sum(f.size_bytes for f in files)
-        log.info(
-            "table %s: %s rows in %d file(s), %s bytes",
-            table,
-            f"{report.rows(table):,}",
-            len(files),
-            f"{size_bytes:,}",
-        )
-    if not totals["dead_letters"]:
-        log.info("table %s: no dead letters", DEAD_LETTERS)
-    log.info("report %s after %.1f s", report.key, elapsed_s)
 
 
 def _running_file() -> Path:
