@@ -33,7 +33,7 @@ from bench.whole_job.start.imports import PROFILE, import_seconds
 from bench.whole_job.start.processes import ProcessTimes
 from bench.whole_job.start.report import CASE, SIZE, WHAT, text_report
 
-CONTENDERS = "tallystick-without-spark,tallystick-best,spark-best"
+CONTENDERS = "tallystick-replay,tallystick-without-spark,tallystick-best,spark-best"
 
 
 class StartRunner(BenchRunner):
