@@ -258,8 +258,6 @@ def _compactions(
     published: set[keys.CompactionKey] = set()
     for entry in ledger_after.entries:
         was = ledger_before.entry(entry.interval)
-        if was is entry:
-            continue  # not edited
         old, new = (None if e is None else e.committed for e in (was, entry))
         if new is None:
             continue
