@@ -172,7 +172,9 @@ def test_the_replica_in_the_rack_of_the_client_is_read(
     read = ours.read(0, OffsetRange(start=0, end=400))
     assert [o for batch in read for o in batch["offset"].to_pylist()] == list(range(400))
     assert ours.account.records == 400
-    replicas = {order.replica for order in orders[1:]}
+    # The last fetch, which does not wait, checks the topic's id at the leader.
+    assert (orders[-1].replica, orders[-1].wait_ms) == (None, 0)
+    replicas = {order.replica for order in orders[1:-1]}
     assert replicas == ({None} if leader_of(cluster, topic) == rack else {rack})
 
 

@@ -58,7 +58,9 @@ class Script(KafkaClient):
     def layout(self, topic: str, *, topic_id: str | None = None) -> TopicLayout:
         self.layouts += 1
         epoch = self._epochs.pop(0) if len(self._epochs) > 1 else self._epochs[0]
-        return TopicLayout(name=topic, topic_id=TOPIC_ID, leaders=(Leader(node_id=1, epoch=epoch),))
+        leaders = (Leader(node_id=1, epoch=epoch),)
+        self._layouts[topic] = TopicLayout(name=topic, topic_id=TOPIC_ID, leaders=leaders)
+        return self._layouts[topic]
 
     def epoch_ends(self, layout: TopicLayout, epochs: Any) -> dict[int, EpochEnd]:
         """Return the scripted end of an epoch; by default it has not ended."""

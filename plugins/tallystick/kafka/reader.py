@@ -292,12 +292,7 @@ class _Reading:
     # -- fetches and their answers
 
     def _send(
-        self,
-        offset: int,
-        *,
-        committed: bool = True,
-        bytes_max: int | None = None,
-        wait_ms: int = _WAIT_MS,
+        self, offset: int, *, committed: bool = True, bytes_max: int | None = None
     ) -> PendingFetch:
         return self._client.fetch(
             FetchOrder(
@@ -305,7 +300,7 @@ class _Reading:
                 partition=self._partition,
                 offset=offset,
                 bytes_max=bytes_max or self._reader.fetch_bytes_max,
-                wait_ms=wait_ms,
+                wait_ms=_WAIT_MS,
                 committed=committed,
                 rack=self._rack,
                 replica=self._replica,
@@ -444,14 +439,22 @@ class _Reading:
             self._client.layout(self._reader.topic, topic_id=self._reader.topic_id)
 
     def _same_topic(self) -> bool:
-        """Return True if a broker accepts a fetch by the topic's id (KIP-516). Any other answer proves nothing.
+        """Return True if the leader accepts a fetch by the topic's id (KIP-516). Any other answer proves nothing.
 
-        Mostly there is nothing to return at the high watermark. The metadata of a topic of 1,000 partitions, which has
-        its id too, takes 5 milliseconds to decode.
+        The fetch goes to the broker that has just answered about the epochs, never to a nearer replica: another broker
+        may still have a topic that this one has recreated. Mostly there is nothing to return at the high watermark. The
+        metadata of a topic of 1,000 partitions, which has its id too, takes 5 milliseconds to decode.
         """
+        probe = FetchOrder(
+            layout=self._client.last_layout(self._reader.topic, topic_id=self._reader.topic_id),
+            partition=self._partition,
+            offset=self._high_watermark,
+            bytes_max=_ONE_BATCH_BYTES,
+            wait_ms=0,
+            committed=True,
+        )
         try:
-            probe = self._send(self._high_watermark, bytes_max=_ONE_BATCH_BYTES, wait_ms=0)
-            return probe.result().error_code == 0
+            return self._client.fetch(probe).result().error_code == 0
         except RetriableError:
             return False
 

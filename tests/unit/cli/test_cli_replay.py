@@ -212,7 +212,11 @@ def test_a_grant_that_is_lost_meanwhile_ends_with_76_after_the_answer(
     lake = Lake(open_store(project.warehouse), system_runtime(), proven=True)
     project.write(job=JOB.replace("    print", "    import builtins; builtins.lose(); print"))
     spans = [Interval(start=day(1), end=day(4))]
-    lose = lambda: spans and release(lake, spans.pop())  # noqa: E731
+
+    def lose() -> None:
+        if spans:
+            release(lake, spans.pop())
+
     monkeypatch.setattr("builtins.lose", lose, raising=False)
     result = project.replay()
     assert result.exit_code == 76

@@ -219,6 +219,19 @@ def test_the_id_of_the_topic_is_checked_by_a_fetch_for_nothing(run: Any) -> None
     assert script.layouts == 1
 
 
+def test_the_id_of_the_topic_is_checked_at_the_leader_that_answered_about_the_epochs(
+    run: Any,
+) -> None:
+    """A replica, or a leader before this one, may still have a topic that is recreated."""
+    moved = answer(error=kerrors.NotLeaderForPartitionError)
+    near = answer(preferred=7)
+    script = Script(moved, near, answer(numbered(0, 3)), epochs=(4, 5))
+    assert run(script, 0, 3, rack="here", planned_end=at(3, 0))[0] == values((0, 3))
+    assert script.orders[-1].replica == 7
+    (probe,) = script.probes
+    assert (probe.replica, probe.rack, probe.layout.leaders[0].epoch) == (None, "", 5)
+
+
 @pytest.mark.parametrize(
     "probe",
     [
