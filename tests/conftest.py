@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from support import run_end
 from support.folder_servers import pytest_fixture_setup, pytest_runtest_teardown
 from support.slow_tests import SlowTests
-from support.units import rank_of, unit_of
+from support.units import rank_of
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadFileScheduling
@@ -64,13 +64,9 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
     """Return `--dist loadfile` with the units of support/units.py, in the order of collection; None for other --dist."""
-    from xdist.scheduler import LoadFileScheduling
-
-    class InOrder(LoadFileScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return unit_of(nodeid)
-
     if config.getoption("dist") != "loadfile":
         return None
+    from support.in_order import InOrder  # not without pytest-xdist
+
     config.option.loadscopereorder = False  # it would sort by how many tests a file has
     return InOrder(config, log)

@@ -33,6 +33,10 @@ class SlowTests:
         self._running.pop(nodeid, None)
         self._step.set()
 
+    def pytest_handlecrashitem(self, crashitem: str) -> None:
+        """Note that the worker of a test has crashed: no end of the test is reported."""
+        self.pytest_runtest_logfinish(crashitem)
+
     def pytest_sessionfinish(self) -> None:
         """Stop watching."""
         self._ended.set()
