@@ -23,6 +23,7 @@ from bench.whole_job.contender import (
 from bench.whole_job.measured import run_measured
 from bench.whole_job.records import FROM_MS, HOUR_MS, FilledTopic
 from bench.whole_job.servers import BenchServers
+from bench.whole_job.speed import FIELD, work_s
 from tallystick.errors import TallystickError
 
 STEP_S = 1800.0
@@ -96,7 +97,9 @@ class BenchRunner:
         place = BenchPlace(folder=self._folder / "runs" / name, prefix=f"runs/{name}")
         place.output.mkdir(parents=True)
         self._servers.take_counts()
+        before_s = work_s()
         steps, problems = self._steps(turn.contender, job, place)
+        speed_s = (before_s + work_s()) / 2
         counts = self._servers.take_counts()
         checks: list[TableCheck] = []
         if not problems:
@@ -110,6 +113,7 @@ class BenchRunner:
             "case": turn.case,
             "contender": turn.contender.name,
             "steps": steps,
+            FIELD: speed_s,
             "s3": counts,
             "rest_bytes": sum(stored.values()) + sum(path.stat().st_size for path in files),
             "rest_files": len(stored) + len(files),

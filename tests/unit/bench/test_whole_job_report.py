@@ -11,6 +11,7 @@ import pytest
 from bench.whole_job.bundle import main, read_bundle, sealed, write_bundle
 from bench.whole_job.contenders.by_name import QUICK, SLOW, contenders_of
 from bench.whole_job.report import (
+    even_rows,
     least_rows,
     lines_of,
     marginal,
@@ -18,6 +19,7 @@ from bench.whole_job.report import (
     text_report,
 )
 from bench.whole_job.rounds import finished_runs, turns_of
+from bench.whole_job.speed import work_s
 
 REPO = Path(__file__).parents[3]
 
@@ -136,6 +138,36 @@ def test_the_least_of_all_rounds_has_ratios_of_its_own() -> None:
     assert "| a | 3.00 | 8.0 |" in markdown_report(bundle)
 
 
+def test_at_even_speed_a_run_of_a_slow_moment_counts_less() -> None:
+    """The machine's median speed is that at which the fixed work takes 0.3 seconds."""
+    bundle = _bundle(
+        _run("spark-best", 20.0, work_s=0.3),
+        _run("spark-best", 36.0, 2, work_s=0.6),
+        _run("spark-best", 2.0, size="small", work_s=0.3),
+        _run("a", 2.0, work_s=0.3),
+        _run("a", 3.0, 2, work_s=0.2),
+        _run("a", 9.9, 3),  # not measured: left out
+        _run("a", 0.5, size="small", work_s=0.15),
+    )
+    _, *rows = even_rows(bundle, "one")
+    assert rows == [
+        ["a", "3.25", "5.8", "1.00", "2.0", "1.12", "7.6"],
+        ["spark-best", "19.00", "1.0", "2.00", "1.0", "8.50", "1.0"],
+    ]
+    for text in (text_report(bundle), markdown_report(bundle)):
+        assert "0.30 (0.15-0.60) s of CPU time." in text
+
+
+def test_without_the_fixed_work_nothing_is_at_even_speed() -> None:
+    bundle = _bundle(_run("spark-best", 20.0), _run("a", 2.0))
+    assert even_rows(bundle, "one") == []
+    assert "even speed" not in text_report(bundle)
+
+
+def test_the_fixed_work_takes_cpu_time_on_each_core() -> None:
+    assert work_s(2) > 0
+
+
 def test_a_run_with_other_load_is_counted_as_noisy() -> None:
     run = _run("spark-best", 10.0)
     run["steps"][0]["foreign_s"] = 0.6
@@ -144,7 +176,7 @@ def test_a_run_with_other_load_is_counted_as_noisy() -> None:
 
 def test_the_text_is_at_most_100_columns_wide() -> None:
     runs = [
-        _run(name, 123.4 + number, number, size=size)
+        _run(name, 123.4 + number, number, size=size, work_s=0.3)
         for name in ("tallystick-default", "spark-best")
         for number in (1, 2)
         for size in ("full", "small")
@@ -167,7 +199,7 @@ def test_every_contender_has_every_turn_once_per_round_in_an_order_of_the_seed()
 def test_a_contender_is_chosen_by_the_beginning_of_its_name() -> None:
     chosen = contenders_of("tally,spark-best", full=False)
     assert [one.name for one in chosen] == [
-        *("tallystick-default", "tallystick-best", "tallystick-without-spark"),
+        *("tallystick-default", "tallystick-best", "tallystick-without-spark", "tallystick-replay"),
         "spark-best",
     ]
     with pytest.raises(SystemExit, match="no contender is called 'x'"):
