@@ -11,9 +11,9 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from tallystick.format import keys
+from tallystick.format import canonical, keys
 from tallystick.format.codec import NOT_STORED, StoredObject, StoredValue
 from tallystick.format.interval import Interval, Request
 from tallystick.format.lookback import LookbackUsed
@@ -188,7 +188,7 @@ class Page(StoredObject):
 
     entries: tuple[Entry, ...] = ()
     boundaries: tuple[Boundary, ...] = ()
-    # The size decides if a page is split, and the same bytes are written: they are computed once.
+    # The size decides if a page is split, and the same bytes are read or written: they are computed once.
     _encoded: bytes = field(default=b"", init=False, repr=False, compare=False, metadata=NOT_STORED)
 
     def __post_init__(self) -> None:
@@ -202,10 +202,17 @@ class Page(StoredObject):
             )
 
     def encode(self) -> bytes:
-        """Return the canonical bytes, which are computed at the first call."""
+        """Return the canonical bytes, which are those that were decoded, or are computed at the first call."""
         if not self._encoded:
             object.__setattr__(self, "_encoded", StoredObject.encode(self))
         return self._encoded
+
+    @classmethod
+    def decode(cls, body: bytes, *, where: str) -> Self:
+        """Read a page's bytes; raises Corrupt with the object's name and the path of the field."""
+        page = cls.from_json(canonical.loads(body, where=where, format_name=cls.FORMAT), where)
+        object.__setattr__(page, "_encoded", body)  # canonical, or it would have been refused
+        return page
 
     @property
     def since(self) -> datetime:

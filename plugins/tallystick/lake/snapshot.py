@@ -12,7 +12,7 @@ from tallystick.format.interval import Interval
 from tallystick.format.page import Page, PageRef
 from tallystick.format.page_outline import PageOutline
 from tallystick.format.root import Root
-from tallystick.protocol.ledger import Ledger, pages_between
+from tallystick.protocol.ledger import Ledger, before_newest, pages_between
 from tallystick.protocol.staleness import stale
 from tallystick.store import ETag
 
@@ -109,4 +109,7 @@ class Snapshot:
         return self._load(self.root.pages)
 
     def _load(self, refs: tuple[PageRef, ...] | list[PageRef]) -> Ledger:
-        return Ledger(self.root.pages, {ref.key: self.lake._page(ref.key) for ref in refs})
+        index, page = self.root.pages, self.lake._page
+        pages = {ref.key: page(ref.key) for ref in refs}
+        also = before_newest(index, pages, bytes_max=self.lake.page_bytes_max)
+        return Ledger(index, {**pages, **{ref.key: page(ref.key) for ref in also}})

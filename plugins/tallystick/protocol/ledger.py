@@ -2,10 +2,14 @@
 
 Pages are immutable objects; the root's index names them by time. A page contains the entries and boundaries that begin at
 or after its own `since` and before the `since` of the next page.
+
+Each plan and commit writes the page of its interval again, and most are in the newest page. So that page is kept small:
+from time to time, its complete entries move to the page before it, which grows to the size at which a page is split.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -14,6 +18,8 @@ from tallystick.format import keys
 from tallystick.format.interval import Interval
 from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Entry, Page, PageRef
 
+NEWEST_SHARE = 8  # of the size of a page: the size of the newest page above which it is divided
+
 
 def pages_between(index: Iterable[PageRef], start: datetime, end: datetime) -> tuple[PageRef, ...]:
     """Return the pages with all entries and boundaries of [start, end], and with the boundaries next to it."""
@@ -21,10 +27,31 @@ def pages_between(index: Iterable[PageRef], start: datetime, end: datetime) -> t
     wanted: set[int] = set()
     first = max((i for i, r in enumerate(refs) if r.since <= start), default=0)
     last = max((i for i, r in enumerate(refs) if r.since <= end), default=0)
-    # A neighbouring boundary is at most one page away, because each page has at least one.
-    wanted.update(range(first - 1, last + 2))
+    # A page begins with a boundary, so a neighbouring boundary is at most one page away.
+    has_boundary_before = first < len(refs) and refs[first].since < start
+    wanted.update(range(first if has_boundary_before else first - 1, last + 2))
     wanted.update(i for i, r in enumerate(refs) if r.since < end and r.until > start)
     return tuple(r for i, r in enumerate(refs) if i in wanted)
+
+
+def before_newest(
+    index: Iterable[PageRef],
+    loaded: Mapping[keys.PageKey, Page],
+    *,
+    bytes_max: int = PAGE_BYTES_MAX,
+) -> tuple[PageRef, ...]:
+    """Return the page before the newest one, if the newest one is loaded and has to hand over its complete entries."""
+    refs = tuple(index)
+    if len(refs) < 2 or refs[-1].key not in loaded:
+        return ()
+    before, newest = refs[-2:]
+    is_full = len(loaded[newest.key].encode()) > newest_bytes_max(bytes_max)
+    return (before,) if is_full and before.key not in loaded else ()
+
+
+def newest_bytes_max(bytes_max: int) -> int:
+    """Return the size above which the newest page is divided."""
+    return bytes_max // NEWEST_SHARE
 
 
 def split(
@@ -45,15 +72,43 @@ def split(
         middle = count - tenth
     elif edits and edits[-1] <= page.boundaries[tenth].at:
         middle = tenth
-    cut = page.boundaries[middle].at
+    left, right = _cut(page, page.boundaries[middle].at)
+    return (*split(left, edits, bytes_max=bytes_max), *split(right, edits, bytes_max=bytes_max))
+
+
+def divide_newest(page: Page, *, bytes_max: int = PAGE_BYTES_MAX) -> tuple[Page, ...]:
+    """Divide the newest page into its complete entries and the rest, if it is above its size and half of it is complete.
+
+    The rest begins with the first entry that waits for a commit or an output, and has at least the newest two boundaries.
+    """
+    if len(page.encode()) <= newest_bytes_max(bytes_max):
+        return (page,)
+    instants = [b.at for b in page.boundaries]
+    waiting = [e.interval.start for e in page.entries if e.granted is not None or e.pending]
+    complete = min([len(instants) - 2, *(bisect_left(instants, at) for at in waiting[:1])])
+    if complete < 1 or 2 * complete < len(instants):
+        return (page,)
+    return _cut(page, instants[complete])
+
+
+def joined(earlier: Page, later: Page) -> Page:
+    """Return one page with the entries and boundaries of two, the earlier one first."""
+    return Page(
+        entries=(*earlier.entries, *later.entries),
+        boundaries=(*earlier.boundaries, *later.boundaries),
+    )
+
+
+def _cut(page: Page, at: datetime) -> tuple[Page, Page]:
+    """Cut a page at a boundary that is not its first one."""
     left, right = (
         Page(
-            entries=tuple(e for e in page.entries if (e.interval.start < cut) is first),
-            boundaries=tuple(b for b in page.boundaries if (b.at < cut) is first),
+            entries=tuple(e for e in page.entries if (e.interval.start < at) is first),
+            boundaries=tuple(b for b in page.boundaries if (b.at < at) is first),
         )
         for first in (True, False)
     )
-    return (*split(left, edits, bytes_max=bytes_max), *split(right, edits, bytes_max=bytes_max))
+    return left, right
 
 
 class Ledger:
@@ -178,11 +233,35 @@ class Ledger:
                 entries=tuple(e for e in self.entries if mine(e.interval.start)),
                 boundaries=tuple(b for b in self.boundaries if mine(b.at)),
             )
-            for part in split(page, edits, bytes_max=bytes_max):
+            parts = split(page, edits, bytes_max=bytes_max)
+            if following is None and len(parts) == 1:
+                parts = self._newest_parts(page, index, written, bytes_max)
+            for part in parts:
                 key = keys.page(next(fresh))
                 index.append(PageRef(since=part.since, until=part.until, key=key))
                 written[key] = part
         return tuple(index), written
+
+    def _newest_parts(
+        self,
+        page: Page,
+        index: list[PageRef],
+        written: dict[keys.PageKey, Page],
+        bytes_max: int,
+    ) -> tuple[Page, ...]:
+        """Return the pages that take the place of the newest one; the last page of `index` is removed if it is one."""
+        divided = divide_newest(page, bytes_max=bytes_max)
+        if len(divided) == 1 or not index:
+            return divided
+        complete, rest = divided
+        earlier = written.get(index[-1].key) or self._loaded.get(index[-1].key)
+        if earlier is None:
+            return (page,)  # a later flush divides it: the lake then loads the page before it
+        one = joined(earlier, complete)
+        if len(one.encode()) > bytes_max:
+            return divided
+        written.pop(index.pop().key, None)
+        return one, rest
 
     def _require(self, start: datetime, end: datetime) -> None:
         for ref in pages_between(self.index, start, end):

@@ -15,7 +15,14 @@ from tallystick.format.codec import StoredObject
 from tallystick.format.offsets import Position
 from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Entry, Page, PageRef
 from tallystick.format.root import Root
-from tallystick.protocol.ledger import Ledger, pages_between, split, without_grant
+from tallystick.protocol.ledger import (
+    Ledger,
+    before_newest,
+    newest_bytes_max,
+    pages_between,
+    split,
+    without_grant,
+)
 from unit.format.samples import (
     SAMPLE_ROOT,
     at,
@@ -43,6 +50,9 @@ class Stored:
         """Return a window with only the pages that `pages_between` names."""
         refs = pages_between(self.index, start, end)
         return Ledger(self.index, {r.key: self.pages[r.key] for r in refs})
+
+    def pages_of(self, *refs: PageRef) -> dict[keys.PageKey, Page]:
+        return {ref.key: self.pages[ref.key] for ref in refs}
 
     def whole(self) -> Ledger:
         return Ledger(self.index, self.pages)
@@ -193,6 +203,107 @@ def test_a_page_is_split_near_its_edits(edits: tuple[int, ...]) -> None:
     sizes = [len(p.boundaries) for p in parts]
     assert sizes == {(0,): [2, 18], (19,): [18, 2]}.get(edits, [10, 10])
     assert [b for p in parts for b in p.boundaries] == list(page.boundaries)
+
+
+def _commit(stored: Stored, hour: int, *, waits: bool = False) -> set[str]:
+    """Commit an hour, as a plan and a commit do; return the keys of the pages that were written.
+
+    `waits`: leave the grant, so that the entry waits for its commit.
+    """
+    ledger = stored.window(at(hour), at(hour + 1))
+    extra = before_newest(stored.index, ledger.loaded, bytes_max=stored.bytes_max)
+    loaded = {**ledger.loaded, **{ref.key: stored.pages[ref.key] for ref in extra}}
+    ledger = Ledger(stored.index, loaded)
+    for one in (hour, hour + 1):
+        if ledger.boundary(at(one)) is None:
+            ledger.set_boundary(boundary(one, one))
+    grant = granted(hour, hour + 1) if waits else None
+    ledger.put(entry(hour, hour + 1, grant=grant, commit=committed(hour, hour + 1)))
+    before = set(stored.pages)
+    stored.save(ledger)
+    return set(stored.pages) - before
+
+
+def test_the_newest_page_stays_small_and_the_others_fill_up() -> None:
+    """What commits in order write does not grow with the ledger."""
+    stored = Stored(bytes_max=32_000)
+    sizes = []
+    for hour in range(400):
+        keys_ = _commit(stored, hour)
+        sizes.append(sum(len(stored.pages[key].encode()) for key in keys_))
+        assert len(stored.pages[stored.index[-1].key].encode()) <= newest_bytes_max(32_000) + 1_000
+    assert [e.interval.start for e in stored.whole().entries] == [at(h) for h in range(400)]
+    entry_bytes = len(stored.pages[stored.index[0].key].encode()) / len(
+        stored.pages[stored.index[0].key].entries
+    )
+    # One page in about seven commits is a large one, which has 16,000 bytes on average.
+    assert sum(sizes[200:]) / 200 < 32_000 / 5
+    assert sum(size > newest_bytes_max(32_000) + 1_000 for size in sizes) < 400 / 5
+    assert len(stored.index) <= 400 * entry_bytes / 32_000 + 3
+
+
+def test_entries_that_wait_stay_in_the_newest_page() -> None:
+    stored = Stored(bytes_max=32_000)
+    _commit(stored, 0, waits=True)
+    for hour in range(1, 20):
+        _commit(stored, hour)
+    (only,) = stored.index
+    assert len(stored.pages[only.key].encode()) > newest_bytes_max(32_000)
+    # Once it is committed, all but the newest boundaries are complete.
+    _commit(stored, 0)
+    first, newest = (stored.pages[ref.key] for ref in stored.index)
+    assert (len(first.boundaries), len(newest.boundaries)) == (19, 2)
+    _commit(stored, 20, waits=True)
+    for hour in range(21, 28):
+        _commit(stored, hour)
+    assert [len(stored.pages[ref.key].boundaries) for ref in stored.index] == [19, 10]
+
+
+def test_the_newest_page_is_not_divided_while_the_page_before_it_is_not_loaded() -> None:
+    stored = Stored(bytes_max=32_000)
+    for hour in range(60):
+        _commit(stored, hour)
+    newest = stored.index[-1]
+    hour = 60
+    while not before_newest(stored.index, stored.pages_of(newest), bytes_max=stored.bytes_max):
+        window = Ledger(stored.index, stored.pages_of(newest))
+        window.set_boundary(boundary(hour + 1, hour))
+        window.put(entry(hour, hour + 1, commit=committed(hour, hour + 1)))
+        stored.save(window)
+        newest, hour = stored.index[-1], hour + 1
+    count = len(stored.index)
+    assert len(stored.pages[newest.key].encode()) > newest_bytes_max(32_000)
+    window = Ledger(stored.index, stored.pages_of(newest))
+    window.set_boundary(boundary(hour + 1, hour))
+    stored.save(window)
+    assert len(stored.index) == count
+    large = stored.pages[stored.index[-1].key]
+    _commit(stored, hour + 1)
+    assert len(stored.pages[stored.index[-1].key].boundaries) < len(large.boundaries)
+
+
+@pytest.mark.parametrize(
+    ("index", "loaded", "bytes_max", "expected"),
+    [
+        ("", "", 8, ""),
+        ("a", "a", 8, ""),
+        ("ab", "a", 8, ""),
+        ("ab", "ab", 8, ""),
+        ("ab", "b", 8, "a"),
+        ("abc", "c", 8, "b"),
+        ("ab", "b", PAGE_BYTES_MAX, ""),
+    ],
+)
+def test_the_page_before_the_newest_is_loaded_only_if_it_is_needed(
+    index: str, loaded: str, bytes_max: int, expected: str
+) -> None:
+    refs = {
+        name: PageRef(since=at(i), until=at(i), key=keys.page(uuid(i)))
+        for i, name in enumerate(index)
+    }
+    pages = {refs[name].key: Page(boundaries=(boundary(0, 0),)) for name in loaded}
+    found = before_newest(refs.values(), pages, bytes_max=bytes_max)
+    assert found == tuple(refs[name] for name in expected)
 
 
 def test_a_page_that_was_measured_is_not_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
