@@ -1,7 +1,7 @@
 """The numbers of requests and bytes of plans and commits: a change that adds a request to each of them fails here.
 
 The number of commits grows the ledger, the history of snapshots and the number of manifests. None of them adds a request,
-except at the commit that merges manifests.
+except at the commit that merges manifests, and at one that divides the newest ledger page.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 # Commits by number of declared tables; the dead letters are one table more. Only one lake is long, to save time: what
 # grows with the number of commits grows for any number of tables.
 COMMITS = {1: 5, 3: 60, 10: 5}
-# The metadata lists up to 50 snapshots, and the ledger page is written again until it is full.
+# The metadata lists up to 50 snapshots, and the newest ledger page is written again until it has 32 KiB.
 COMMIT_GROWTH_MAX = 6.5
 PLAN_GROWTH_MAX = 8.0
 
@@ -118,13 +118,17 @@ def test_requests_of_the_first_commit(lake: CountedLake) -> None:
 
 
 def test_requests_of_later_commits(lake: CountedLake) -> None:
-    """Read also the metadata and the manifest list of each table; the 50th commit merges the manifests of each."""
+    """Read also the metadata and the manifest list of each table; the 50th commit merges the manifests of each.
+
+    The 52nd one divides the newest ledger page, which has 32 KiB then: it writes two pages.
+    """
     t = lake.tables
-    merging = {
-        50: CountedRequests(get=3 + 2 * t + MANIFESTS_MERGED_FROM * t, put=3 + 4 * t, list=t)
+    others = {
+        50: CountedRequests(get=3 + 2 * t + MANIFESTS_MERGED_FROM * t, put=3 + 4 * t, list=t),
+        52: CountedRequests(get=3 + 2 * t, put=4 + 3 * t, list=t),
     }
     usual = CountedRequests(get=3 + 2 * t, put=3 + 3 * t, list=t)
-    expected = {number: merging.get(number, usual) for number in range(2, len(lake.commits) + 1)}
+    expected = {number: others.get(number, usual) for number in range(2, len(lake.commits) + 1)}
     assert dict(enumerate(lake.commits[1:], 2)) == expected
 
 
