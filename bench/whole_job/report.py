@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.whole_job.speed import FIELD, at_even_speed
+from bench.whole_job.speed import FIELD
 
 BASE = "spark-best"
 NOISY = 0.05
@@ -141,44 +141,18 @@ def marginal(bundle: Json, case: str) -> dict[str, float]:
     }
 
 
-def compared_rows(bundle: Json, case: str) -> Iterator[list[list[str]]]:
-    """Yield the tables that compare the contenders by one figure each: the least, and the median at even speed."""
-    yield least_rows(bundle, case)
-    if rows := even_rows(bundle, case):
-        yield rows
-
-
 def least_rows(bundle: Json, case: str) -> list[list[str]]:
     """Return the header and a row per contender with the least CPU seconds of all rounds, and ratios between these.
 
     Other programs on a processor only add to the CPU time of a run, so the least is what depends least on them.
     """
-    full, small = _least(bundle, case, "full"), _least(bundle, case, "small")
-    return _rows_with_ratios("least of all rounds", bundle, full, small)
-
-
-def even_rows(bundle: Json, case: str) -> list[list[str]]:
-    """Return the same with medians of the CPU seconds at the machine's median speed; nothing if that is not known."""
-    even = {**bundle, "runs": at_even_speed(bundle["runs"])}
-    if not even["runs"]:
-        return []
-    full, small = (
-        {one.contender: one.cpu_s.middle for one in lines_of(even, case, size) if one.cpu_s}
-        for size in ("full", "small")
-    )
-    return _rows_with_ratios("median at even speed", bundle, full, small)
-
-
-def _rows_with_ratios(
-    title: str, bundle: Json, full: Mapping[str, float], small: Mapping[str, float]
-) -> list[list[str]]:
-    """Return the header and a row per contender with CPU seconds, and their ratios to those of BASE."""
     records = bundle["settings"]["records"]
     more = (records["full"] - records["small"]) / 1e6
+    full, small = _least(bundle, case, "full"), _least(bundle, case, "small")
     further = {
         name: (full[name] - small[name]) / more for name in full if name in small and more > 0
     }
-    rows = [[title, "CPU-s", "x", "small: CPU-s", "x", "CPU-s/M", "x"]]
+    rows = [["least of all rounds", "CPU-s", "x", "small: CPU-s", "x", "CPU-s/M", "x"]]
     for name in sorted(full, key=lambda one: full[one]):
         cells = [name]
         for found in (full, small, further):
@@ -205,7 +179,7 @@ def text_report(bundle: Json) -> str:
         parts.append(f"{_title(case)}, {records:,} records")
         parts.append(aligned(contender_rows(bundle, case, size)))
         if size == "full":
-            parts += map(aligned, compared_rows(bundle, case))
+            parts.append(aligned(least_rows(bundle, case)))
     parts.append(failures(bundle))
     parts.append(notes(bundle))
     return "\n\n".join(part for part in parts if part)
@@ -219,7 +193,7 @@ def markdown_report(bundle: Json) -> str:
         table = markdown_table(contender_rows(bundle, case, size, is_wide=True))
         parts.append(f"{_title(case)}, {records:,} records:\n\n{table}")
         if size == "full":
-            parts += map(markdown_table, compared_rows(bundle, case))
+            parts.append(markdown_table(least_rows(bundle, case)))
     return "\n\n".join(part for part in [*parts, failures(bundle), notes(bundle)] if part)
 
 
@@ -344,19 +318,18 @@ def notes(bundle: Json) -> str:
             f"{BASE} in the same round. CPU-s/M: per further million records, from the two sizes. Other",
             "programs on a processor only add to a run's CPU time, so the least of all rounds depends least on",
             f"them; there, x is the ratio to the least of {BASE}. small: the smaller number of records.",
-            *_about_even_speed(bundle),
+            *_speed_notes(bundle),
             f"{noisy} of {len(bundle['runs'])} runs had other programs on more than {NOISY:.0%} of the machine.",
         ]
     )
 
 
-def _about_even_speed(bundle: Json) -> list[str]:
+def _speed_notes(bundle: Json) -> list[str]:
     speeds = Spread.of(run[FIELD] for run in bundle["runs"] if run.get(FIELD))
     if speeds is None:
         return []
     return [
-        "At even speed: a fixed piece of work was measured before and after each run, and the CPU time of",
-        "the run is multiplied by (the median of all of these / the mean of the two). The work took",
+        "How even the machine was: a fixed piece of work before and after each run took",
         f"{spread_text(speeds, digits=2)} s of CPU time.",
     ]
 

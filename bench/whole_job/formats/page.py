@@ -7,10 +7,10 @@ from typing import Any
 
 from bench.whole_job.formats.report import CASE, has_both, is_compared, of_set, sizes, title
 from bench.whole_job.report import (
-    compared_rows,
     contender_rows,
     failures,
     head,
+    least_rows,
     markdown_table,
     notes,
     settings_list,
@@ -54,6 +54,5 @@ def _of_set(own: Json, name: str) -> Iterator[str]:
         yield from ("", f"{title(own, name, size)}:", "")
         yield markdown_table(contender_rows(own, CASE, size, is_wide=True))
         if is_compared(own, size):
-            for rows in compared_rows(own, CASE):
-                yield from ("", markdown_table(rows))
+            yield from ("", markdown_table(least_rows(own, CASE)))
     yield from ("", *settings_list(own))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.whole_job.contender import Case
-from bench.whole_job.report import aligned, compared_rows, contender_rows, failures, head, notes
+from bench.whole_job.report import aligned, contender_rows, failures, head, least_rows, notes
 
 WHAT = "bench/whole_job/formats"
 CASE: Case = "one"
@@ -26,7 +26,7 @@ def text_report(bundle: Json) -> str:
             parts.append(title(own, name, size))
             parts.append(aligned(contender_rows(own, CASE, size)))
             if is_compared(own, size):
-                parts += map(aligned, compared_rows(own, CASE))
+                parts.append(aligned(least_rows(own, CASE)))
     return "\n\n".join(part for part in [*parts, failures(bundle), notes(bundle)] if part)
 
 

@@ -11,7 +11,6 @@ import pytest
 from bench.whole_job.bundle import main, read_bundle, sealed, write_bundle
 from bench.whole_job.contenders.by_name import QUICK, SLOW, contenders_of
 from bench.whole_job.report import (
-    even_rows,
     least_rows,
     lines_of,
     marginal,
@@ -138,30 +137,12 @@ def test_the_least_of_all_rounds_has_ratios_of_its_own() -> None:
     assert "| a | 3.00 | 8.0 |" in markdown_report(bundle)
 
 
-def test_at_even_speed_a_run_of_a_slow_moment_counts_less() -> None:
-    """The machine's median speed is that at which the fixed work takes 0.3 seconds."""
-    bundle = _bundle(
-        _run("spark-best", 20.0, work_s=0.3),
-        _run("spark-best", 36.0, 2, work_s=0.6),
-        _run("spark-best", 2.0, size="small", work_s=0.3),
-        _run("a", 2.0, work_s=0.3),
-        _run("a", 3.0, 2, work_s=0.2),
-        _run("a", 9.9, 3),  # not measured: left out
-        _run("a", 0.5, size="small", work_s=0.15),
-    )
-    _, *rows = even_rows(bundle, "one")
-    assert rows == [
-        ["a", "3.25", "5.8", "1.00", "2.0", "1.12", "7.6"],
-        ["spark-best", "19.00", "1.0", "2.00", "1.0", "8.50", "1.0"],
-    ]
+def test_the_spread_of_the_fixed_work_is_below_the_tables() -> None:
+    speeds = enumerate((0.3, 0.6, 0.15), 1)
+    bundle = _bundle(*(_run("spark-best", 20.0, n, work_s=work) for n, work in speeds))
     for text in (text_report(bundle), markdown_report(bundle)):
         assert "0.30 (0.15-0.60) s of CPU time." in text
-
-
-def test_without_the_fixed_work_nothing_is_at_even_speed() -> None:
-    bundle = _bundle(_run("spark-best", 20.0), _run("a", 2.0))
-    assert even_rows(bundle, "one") == []
-    assert "even speed" not in text_report(bundle)
+    assert "fixed piece of work" not in text_report(_bundle(_run("spark-best", 20.0)))
 
 
 def test_the_fixed_work_takes_cpu_time_on_each_core() -> None:
