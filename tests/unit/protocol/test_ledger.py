@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 from tallystick.format import keys
 from tallystick.format.codec import StoredObject
 from tallystick.format.offsets import Position
+from tallystick.format.outputs import OutputSlot
 from tallystick.format.page import PAGE_BYTES_MAX, Boundary, Entry, Page, PageRef
 from tallystick.format.root import Root
 from tallystick.protocol.ledger import (
     Ledger,
     before_newest,
+    divide_newest,
     newest_bytes_max,
     pages_between,
     split,
@@ -257,6 +259,24 @@ def test_entries_that_wait_stay_in_the_newest_page() -> None:
     for hour in range(21, 28):
         _commit(stored, hour)
     assert [len(stored.pages[ref.key].boundaries) for ref in stored.index] == [19, 10]
+
+
+def test_entries_of_pending_outputs_stay_in_the_newest_page() -> None:
+    page = Page(
+        entries=tuple(entry(h, h + 1, commit=committed(h, h + 1)) for h in range(19)),
+        boundaries=tuple(boundary(h, h) for h in range(20)),
+    )
+    full = 8 * len(page.encode()) - 8
+    counts = []
+    for pending in (3, 15, None):
+        slots = {"feed": OutputSlot(wanted=uuid(1))}
+        entries = tuple(
+            replace(e, outputs=slots) if hour == pending else e
+            for hour, e in enumerate(page.entries)
+        )
+        parts = divide_newest(replace(page, entries=entries), bytes_max=full)
+        counts.append([len(part.boundaries) for part in parts])
+    assert counts == [[20], [15, 5], [18, 2]]
 
 
 def test_the_newest_page_is_not_divided_while_the_page_before_it_is_not_loaded() -> None:
