@@ -25,6 +25,7 @@ from tallystick_devstack.process import (
     base_environment,
     free_port,
     run_to_end,
+    wait_for_port,
     wait_until,
 )
 
@@ -158,6 +159,8 @@ class AirflowStack:
         running = self.processes.get(name)
         if running is not None and running.alive:
             return
+        if name == "api-server":
+            wait_for_port(self.port, "Airflow's api-server")
         words = {
             "api-server": ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"],
             "scheduler": ["--skip-serve-logs"],  # its log server listens on every interface

@@ -28,6 +28,7 @@ from tallystick_devstack.process import (
     port_accepts,
     port_is_free,
     run_to_end,
+    wait_for_port,
     wait_until,
 )
 
@@ -214,11 +215,7 @@ class KafkaBroker:
             return (
                 self._port if self._port is not None and port_is_free(self._port) else free_port()
             )
-        if not port_is_free(self._fixed_port):
-            raise SettingsError(
-                f"port {self._fixed_port} of 127.0.0.1, which is set for Kafka, is in use.",
-                hint="stop the process that listens there, or choose another port.",
-            )
+        wait_for_port(self._fixed_port, "Kafka")
         return self._fixed_port
 
     def _answers(self) -> bool:

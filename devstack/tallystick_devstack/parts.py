@@ -170,7 +170,8 @@ class LocalStack:
                     report(
                         f"{name}: failed after {restarts_max} restarts; the other parts continue to run"
                     )
-            self.describe("running")
+            # A part that did not start is tried again: until then, the stack does not run.
+            self.describe("starting" if "starting" in self._state.values() else "running")
 
     def describe(self, state: StackState) -> None:
         """Write `stack.json`. Safe to repeat: each call replaces the file."""

@@ -24,6 +24,7 @@ _WARDEN = Path(__file__).with_name("warden.py")
 _POLL_S = 0.05
 _KILL_S = 10.0
 _TAIL_BYTES = 64 * 1024
+_PORT_S = 20.0
 _INHERITED = (
     "PATH",
     "HOME",
@@ -202,6 +203,21 @@ def port_is_free(port: int) -> bool:
         except OSError:
             return False
         return True
+
+
+def wait_for_port(port: int, server: str) -> None:
+    """Wait until a server can bind a port that is set for it. Raises SettingsError if it is still in use after 20 s.
+
+    A killed server holds its port for some time after its warden has ended, and the kernel accepts connections there.
+    Without this wait, such a connection counts as the response of the next server.
+    """
+    try:
+        wait_until(lambda: port_is_free(port), deadline_s=_PORT_S, what=f"the end of port {port}")
+    except SettingsError:
+        raise SettingsError(
+            f"port {port} of 127.0.0.1, which is set for {server}, is in use.",
+            hint="stop the process that listens there, or choose another port.",
+        ) from None
 
 
 def port_accepts(port: int) -> bool:

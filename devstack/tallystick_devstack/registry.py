@@ -30,6 +30,7 @@ from tallystick_devstack.process import (
     free_port,
     port_accepts,
     port_is_free,
+    wait_for_port,
     wait_until,
 )
 
@@ -242,11 +243,7 @@ class SchemaRegistryServer:
             return (
                 self._port if self._port is not None and port_is_free(self._port) else free_port()
             )
-        if not port_is_free(self._fixed_port):
-            raise SettingsError(
-                f"port {self._fixed_port} of 127.0.0.1, which is set for the schema registry, is in use.",
-                hint="stop the process that listens there, or choose another port.",
-            )
+        wait_for_port(self._fixed_port, "the schema registry")
         return self._fixed_port
 
     def _command(self) -> list[str | Path]:

@@ -14,6 +14,7 @@ from tallystick_devstack.process import (
     base_environment,
     free_port,
     port_accepts,
+    wait_for_port,
     wait_until,
 )
 
@@ -60,10 +61,12 @@ class S3Server:
     def start(self) -> None:
         """Start the server and wait until it accepts connections.
 
-        Raises SettingsError with its last log lines if it does not. Safe to repeat: a running server is not touched.
+        Raises SettingsError with its last log lines if it does not, or if another process holds its port.
+        Safe to repeat: a running server is not touched.
         """
         if self.alive:
             return
+        wait_for_port(self.port, "the S3 server")
         objects, scratch = self.state_dir / "objects", self.state_dir / "tmp"
         for folder in (objects, scratch):
             folder.mkdir(parents=True, exist_ok=True)

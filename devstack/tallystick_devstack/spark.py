@@ -19,6 +19,7 @@ from tallystick_devstack.process import (
     base_environment,
     free_port,
     port_accepts,
+    wait_for_port,
     wait_until,
 )
 
@@ -102,6 +103,7 @@ class SparkCluster:
         Raises SettingsError with the last log lines of one that is not. Safe to repeat: running ones are not touched.
         """
         if self.master is None or not self.master.alive:
+            wait_for_port(self.port, "the Spark master")
             self.master = self._spark_class(
                 "the Spark master",
                 "master",

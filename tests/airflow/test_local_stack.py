@@ -90,7 +90,8 @@ class Stack:
         airflow.wait_for_dag(DAG_ID, deadline_s=DONE_S)
         airflow.set_paused(DAG_ID, paused=False)
         run_id = airflow.trigger(DAG_ID)["dag_run_id"]
-        assert airflow.wait_for_run(DAG_ID, run_id, deadline_s=DONE_S)["state"] == "success"
+        state = airflow.wait_for_run(DAG_ID, run_id, deadline_s=DONE_S)["state"]
+        assert state == "success", local(self, "logs", DAG_ID, run_id).stdout
         xcom = airflow.xcom(DAG_ID, run_id, "leave")
         assert isinstance(xcom, dict)
         return xcom

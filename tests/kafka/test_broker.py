@@ -18,6 +18,7 @@ from tallystick.format.offsets import OffsetRange, Position
 from tallystick.kafka.client import KafkaClient
 from tallystick.kafka.planning import LogPlanner
 from tallystick.kafka.reader import RangeReader
+from tallystick_devstack import process
 from tallystick_devstack.kafka import (
     KafkaBroker,
     class_archive,
@@ -174,7 +175,10 @@ def test_a_restart_keeps_the_log_and_the_cluster_id(tmp_path: Path) -> None:
             assert planner.describe([topic])[topic] == before
 
 
-def test_a_port_in_use_is_refused_by_number(own: TestBroker, tmp_path: Path) -> None:
+def test_a_port_in_use_is_refused_by_number(
+    own: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_PORT_S", 0.2)
     port = int(own.bootstrap.rpartition(":")[2])
     with pytest.raises(
         SettingsError, match=f"port {port} of 127.0.0.1, which is set for Kafka, is in use"

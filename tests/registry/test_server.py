@@ -13,6 +13,7 @@ import pytest
 
 from support.registries import TestRegistry
 from tallystick.errors import SettingsError
+from tallystick_devstack import process
 from tallystick_devstack.logins import keep_registry_login
 from tallystick_devstack.process import port_is_free
 from tallystick_devstack.registry import (
@@ -88,7 +89,10 @@ def test_its_schemas_survive_its_end(own: TestRegistry, end: str) -> None:
     assert deleted not in own.client().subjects()
 
 
-def test_a_running_registry_is_not_started_again(own: TestRegistry) -> None:
+def test_a_running_registry_is_not_started_again(
+    own: TestRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_PORT_S", 0.2)
     before = java(own).pid
     own.server.start()
     assert java(own).pid == before

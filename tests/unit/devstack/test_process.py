@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,12 +15,14 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import SettingsError
+from tallystick_devstack import process
 from tallystick_devstack.process import (
     ChildProcess,
     base_environment,
     free_port,
     port_is_free,
     run_to_end,
+    wait_for_port,
     wait_until,
 )
 
@@ -207,6 +211,26 @@ def test_a_port_is_free_until_a_server_listens_there(tmp_path: Path) -> None:
     ) as child:
         wait_until(lambda: not port_is_free(port), deadline_s=20, what="a listener", process=child)
     assert port_is_free(port)
+
+
+def test_a_server_waits_until_the_one_before_it_has_left_its_port() -> None:
+    held = socket.create_server(("127.0.0.1", 0))
+    port = held.getsockname()[1]
+    timer = threading.Timer(0.3, held.close)
+    timer.start()
+    wait_for_port(port, "the server")
+    timer.join()
+    assert port_is_free(port)
+
+
+def test_a_port_that_stays_in_use_is_an_error_with_its_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process, "_PORT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as held:
+        port = held.getsockname()[1]
+        with pytest.raises(SettingsError, match=f"port {port} .* set for the server, is in use"):
+            wait_for_port(port, "the server")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")

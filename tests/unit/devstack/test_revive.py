@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tallystick.errors import RetryLater, SettingsError, StoreUnavailable, TallystickError
-from tallystick_devstack.info import read_stack, supervisor_lock
+from tallystick_devstack.info import StackInfo, read_stack, supervisor_lock
 from tallystick_devstack.parts import LocalStack
 from tallystick_devstack.postgres import Postgres
 from tallystick_devstack.process import free_port
@@ -57,11 +57,15 @@ def stack(
     return started
 
 
-def states(stack: LocalStack) -> dict[str, str]:
+def described(stack: LocalStack) -> StackInfo:
     with supervisor_lock(stack.state_dir):
         info = read_stack(stack.state_dir)
     assert info is not None
-    return {name: part.state for name, part in info.parts.items()}
+    return info
+
+
+def states(stack: LocalStack) -> dict[str, str]:
+    return {name: part.state for name, part in described(stack).parts.items()}
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -96,6 +100,7 @@ def test_a_part_that_cannot_be_restarted_fails_and_the_others_run_on(
         stack.revive(reported.append)
     assert servers[name].starts == 1 + 3
     assert states(stack) == {part: "failed" if part == name else "running" for part in PARTS}
+    assert described(stack).running
     assert f"{name}: {error}" in reported
     assert reported[-1] == f"{name}: failed after 3 restarts; the other parts continue to run"
 
@@ -124,8 +129,10 @@ def test_a_part_that_is_up_but_not_ready_is_started_again(
     reported: list[str] = []
     stack.revive(reported.append)
     assert states(stack)[name] == "starting"
+    assert not described(stack).running
     stack.revive(reported.append)
     assert states(stack)[name] == "running"
+    assert described(stack).running
     assert f"{name}: not ready, starting it again" in reported
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import psycopg2
@@ -9,9 +10,11 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tallystick.errors import SettingsError
+from tallystick_devstack import process
 from tallystick_devstack.postgres import ADMIN, Postgres
 from tallystick_devstack.process import free_port
 from tallystick_devstack.s3 import S3Server
+from tallystick_devstack.spark import SparkCluster
 
 
 def test_s3_objects_keep_their_etags_over_a_stop_a_kill_and_another_port(tmp_path: Path) -> None:
@@ -40,6 +43,18 @@ def test_s3_objects_keep_their_etags_over_a_stop_a_kill_and_another_port(tmp_pat
         client.put_object(Bucket="lake", Key="a/root.json", Body=b"{2}", IfMatch=found["ETag"])
     finally:
         second.stop()
+
+
+@pytest.mark.parametrize("server_type", [S3Server, SparkCluster])
+def test_a_server_does_not_start_while_another_process_listens_at_its_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_type: type[S3Server | SparkCluster]
+) -> None:
+    monkeypatch.setattr(process, "_PORT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as killed_but_not_gone:
+        server = server_type(tmp_path, port=killed_but_not_gone.getsockname()[1])
+        with pytest.raises(SettingsError, match=f"port {server.port} .* is in use"):
+            server.start()
+        assert not server.alive
 
 
 def rows(server: Postgres) -> list[tuple[object, ...]]:
