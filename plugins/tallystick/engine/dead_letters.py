@@ -27,15 +27,20 @@ def dead_letters_of(split: InputSplit, batch: pa.RecordBatch, decoded: Decoded) 
     columns = lineage(split, batch, positions, topic=split.topic)
     columns["key"] = batch.column("key").take(positions)
     columns["value"] = batch.column("value").take(positions)
-    columns["headers"] = pa.array(
-        [_encoded(h) for h in batch.column("headers").take(positions).to_pylist()], pa.string()
-    )
+    columns["headers"] = _headers(batch.column("headers").take(positions))
     columns["kind"] = pa.array([one.kind for one in decoded.reasons], pa.string())
     columns["field"] = pa.array([one.field for one in decoded.reasons], pa.string())
     details = [shorten(one.detail, REASON_CHARS_MAX) for one in decoded.reasons]
     columns["detail"] = pa.array(details, pa.string())
     columns["reason"] = pa.array([str(one) for one in decoded.reasons], pa.string())
     return pa.table(columns, schema=SCHEMA)
+
+
+def _headers(lists: pa.ListArray) -> pa.Array:
+    # Most records have no headers, and each list takes long to convert, even if it is empty.
+    if not len(lists.flatten()):
+        return pa.nulls(len(lists), pa.string())
+    return pa.array([_encoded(headers) for headers in lists.to_pylist()], pa.string())
 
 
 def _encoded(headers: Sequence[dict[str, Any]] | None) -> str | None:

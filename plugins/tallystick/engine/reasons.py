@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -35,10 +36,17 @@ class ReasonCount(StoredValue):
 
 def counted(rows: pa.Table, before: Mapping[str, ReasonCount]) -> dict[str, ReasonCount]:
     """Return the counts `before` plus those of a table of dead letters."""
-    columns = (rows.column(name).to_pylist() for name in ("kind", "field", "reason"))
+    # Through numpy, because to_pylist first makes a scalar of pyarrow of each value.
+    kinds, fields = (rows.column(name).to_numpy().tolist() for name in ("kind", "field"))
+    places = list(zip(kinds, fields, strict=True))
+    counts = Counter(places)
+    firsts: dict[tuple[str, str | None], int] = {}
+    for position, place in enumerate(places):
+        firsts.setdefault(place, position)
+    texts = rows.column("reason")
     found = (
-        {named(kind, field): ReasonCount(count=1, example=text)}
-        for kind, field, text in zip(*columns, strict=True)
+        {named(*place): ReasonCount(count=count, example=texts[firsts[place]].as_py())}
+        for place, count in counts.items()
     )
     return joined([before, *found])
 

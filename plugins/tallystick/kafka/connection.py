@@ -10,6 +10,7 @@ connection manager and network loop are not public. Only this module uses these 
     KafkaConnectionManager._build_transport (overridden), KafkaNetSocket(proxy_url).dns_lookup / .socket / .connect
     KafkaNetClient(net=, manager=), the network client of the library's producer and admin client
     KafkaTCPTransport._sock_recv (overridden for speed), KafkaSSLTransport.handshake (overridden for its deadline)
+    KafkaConnection.parser, KafkaProtocol.receive_bytes (replaced with the former), KafkaProtocol._process_response
 
 The calling thread drives the loop: no thread of tallystick's outlives a call, forking is safe, and an abandoned read
 leaves nothing running. One connection belongs to one thread.
@@ -34,6 +35,7 @@ from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.connections.tls import tls_context
 from tallystick.errors import KafkaUnavailable, LogDamaged, SettingsError, TallystickError
+from tallystick.kafka.responses import Receiver, Response
 
 T = TypeVar("T")
 RESPONSE_BYTES_MAX: Final = 256 << 20
@@ -55,18 +57,43 @@ for _name in ("kafka.protocol.parser", "kafka.net.connection", "kafka.net.manage
     logging.getLogger(_name).addFilter(_NO_WIRE_DUMPS)
 
 
-_RECEIVE_BYTES: Final = 64 << 10
+def _received(
+    receiver: Receiver, transport: KafkaTCPTransport
+) -> tuple[list[Response], Exception | None]:
+    """Return what has arrived on a transport, for the parser of its connection, which takes whole responses here."""
+    parser = transport.get_protocol().parser
+    parser.receive_bytes = lambda responses: [parser._process_response(one) for one in responses]
+    return receiver.receive(transport._sock)
 
 
 # The library has no types; if it is not installed for mypy, the ignores are unused.
+class _PlainTransport(KafkaTCPTransport):  # type: ignore[misc, unused-ignore]
+    """The library's transport without TLS, which receives each response into one buffer."""
+
+    def __init__(self, net: Any, sock: socket.socket, receiver: Receiver, *, host: str) -> None:
+        super().__init__(net, sock, host=host)
+        self._receiver = receiver
+
+    def _sock_recv(self) -> tuple[list[Response], Exception | None]:
+        return _received(self._receiver, self)
+
+
 class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc, unused-ignore]
     """The library's TLS with a deadline: its own handshake waits forever if the peer accepts and sends nothing."""
 
     def __init__(
-        self, net: Any, sock: socket.socket, *, host: str, timeout_at: float | None, **options: Any
+        self,
+        net: Any,
+        sock: socket.socket,
+        receiver: Receiver,
+        *,
+        host: str,
+        timeout_at: float | None,
+        **options: Any,
     ) -> None:
         super().__init__(net, sock, host=host, **options)
         self._timeout_at = timeout_at
+        self._receiver = receiver
 
     async def handshake(self) -> None:
         while True:
@@ -78,27 +105,26 @@ class _TlsTransport(KafkaSSLTransport):  # type: ignore[misc, unused-ignore]
             except ssl.SSLWantWriteError:
                 await self._net.wait_write(self._sock, timeout_at=self._timeout_at)
 
-    def _sock_recv(self) -> tuple[bytes, Exception | None]:
-        return _receive(self._sock)
+    def _sock_recv(self) -> tuple[list[Response], Exception | None]:
+        return _received(self._receiver, self)
 
 
 class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
     """The library's manager with tallystick's own transports.
 
-    Plain transports receive in large parts: the library reads 4 KiB from the kernel at a time, in 512 calls for a fetch.
-    TLS transports have a deadline, which is the only deadline of the requests that wait for the connection.
+    They receive each response into one buffer. TLS transports have a deadline, which is the only deadline of the requests
+    that wait for the connection.
     """
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:
         sock = await self._socket(node, timeout_at)
+        receiver = Receiver(bytes_max=self.config["receive_message_max_bytes"])
         if not self.ssl_enabled:
-            plain = KafkaTCPTransport(self._net, sock, host=node.host)
-            plain._sock_recv = lambda: _receive(plain._sock)
-            return plain
+            return _PlainTransport(self._net, sock, receiver, host=node.host)
         options = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
         try:
             secured = _TlsTransport(
-                self._net, sock, host=node.host, timeout_at=timeout_at, **options
+                self._net, sock, receiver, host=node.host, timeout_at=timeout_at, **options
             )
         except BaseException:
             sock.close()
@@ -144,29 +170,6 @@ class _Manager(KafkaConnectionManager):  # type: ignore[misc, unused-ignore]
                 while opened:
                     opened.pop().close()
         raise kerrors.KafkaConnectionError(why)
-
-
-def _receive(sock: socket.socket) -> tuple[bytes, Exception | None]:
-    """Return the bytes that have arrived, or the error that ended the connection, as the transport's own `_sock_recv`.
-
-    One difference: if bytes arrived before the end, this returns them, and the next call returns the error. The library
-    drops them, and with them the reason of a broker that refuses a password and closes the connection at once.
-    """
-    arrived = []
-    error = None
-    while True:
-        try:
-            part = sock.recv(_RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            break
-        except OSError as failed:
-            error = kerrors.KafkaConnectionError(failed)
-            break
-        if not part:
-            error = kerrors.KafkaConnectionError("socket disconnected")
-            break
-        arrived.append(part)
-    return b"".join(arrived), None if arrived else error
 
 
 def net_client(**configs: Any) -> Any:

@@ -41,6 +41,20 @@ def test_reasons_are_counted_by_kind_and_field() -> None:
     }
 
 
+def test_a_table_is_counted_as_if_each_of_its_rows_were_counted_by_itself() -> None:
+    letters = [(f"k{i * 7 % 260}", (None, "n")[i % 2], f"{i}" * 100) for i in range(2_000)]
+    before = {f"b{i}": ReasonCount(count=1, example="first") for i in range(KINDS_MAX - 100)}
+    expected = dict(before)
+    for kind, field, text in letters:
+        row = pa.table({"kind": [kind], "field": pa.array([field], pa.string()), "reason": [text]})
+        expected = counted(row, expected)
+    columns = dict(zip(("kind", "field", "reason"), zip(*letters, strict=True), strict=True))
+    found = counted(pa.table(columns), before)
+    assert list(found.items()) == list(expected.items())
+    assert len(found) == KINDS_MAX + 1
+    assert counted(pa.table(columns).schema.empty_table(), before) == before
+
+
 def test_the_number_of_kinds_is_limited_and_no_reason_is_lost() -> None:
     many = [{f"k{i}": ReasonCount(count=2, example="e" * 500)} for i in range(KINDS_MAX + 50)]
     found = joined(many)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import socket
 import time
 from types import SimpleNamespace
 
@@ -13,10 +12,12 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.frame import KafkaBytes
 from kafka.protocol.metadata import MetadataRequest
+from kafka.protocol.parser import KafkaProtocol
 
 import kafka
-from tallystick.kafka.connection import _receive
+from tallystick.kafka.responses import Response
 from tallystick_devstack.process import wait_until
 
 
@@ -74,18 +75,31 @@ def test_a_throttled_connection_refuses_requests_until_a_known_time() -> None:
     net.close()
 
 
-def test_receive_loses_no_bytes_that_came_before_the_end() -> None:
-    """The function of the library returns bytes and error together, and its caller then drops the bytes."""
-    ours, theirs = socket.socketpair()
-    ours.setblocking(False)
-    assert _receive(ours) == KafkaTCPTransport(None, ours)._sock_recv() == (b"", None)
-    theirs.sendall(b"x" * 9_000)
-    assert _receive(ours) == (b"x" * 9_000, None)
-    theirs.sendall(b"last bytes")
-    theirs.close()
-    assert _receive(ours) == (b"last bytes", None)
-    ended = (b"", "KafkaConnectionError: socket disconnected")
-    for read in (_receive, lambda sock: KafkaTCPTransport(None, sock)._sock_recv()):
-        body, error = read(ours)
-        assert (body, str(error)) == ended
-    ours.close()
+def test_a_parser_takes_its_responses_whole() -> None:
+    """`connection` replaces the first method with calls of the second."""
+    assert parameters(KafkaProtocol.receive_bytes) == ["self", "data"]
+    assert parameters(KafkaProtocol._process_response) == ["self", "read_buffer"]
+    assert parameters(KafkaConnection.data_received) == ["self", "data"]
+    net = NetworkSelector()
+    assert KafkaConnection(net, node_id=1).parser is None
+    net.close()
+    for transport in (KafkaTCPTransport, KafkaSSLTransport):
+        assert parameters(transport._sock_recv) == ["self"]
+        assert "_sock_recv" in inspect.getsource(transport._read_from_sock)
+
+
+def test_a_response_reads_like_the_buffer_of_the_library() -> None:
+    content = bytes(range(200)) * 1_000
+    theirs = KafkaBytes(len(content))
+    theirs.write(content)
+    theirs.seek(0)
+    ours = Response(bytearray(content))
+    assert len(ours) == len(theirs)
+    for count in (0, 4, 7, 100_000, 99_990, 5):
+        assert ours.read(count) == theirs.read(count)
+        assert ours.tell() == theirs.tell()
+    ours.seek(3)
+    theirs.seek(3)
+    assert ours.read() == theirs.read()
+    assert ours.tell() == theirs.tell()
+    assert ours.read() == b""

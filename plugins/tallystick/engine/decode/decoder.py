@@ -16,6 +16,7 @@ import importlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any, Protocol, cast
 
@@ -59,19 +60,29 @@ class Reason:
     field: str | None = None
 
     def __post_init__(self) -> None:
-        if not _KIND.fullmatch(self.kind) or not self.detail:
+        if not _is_kind(self.kind) or not self.detail:
             raise ValueError(
                 f"expected a lower-case name and a detail, found {self.kind!r} and {self.detail!r}"
             )
         # A part of a value can have half of a surrogate pair, which no stored text has.
-        for name in ("detail", "field"):
-            text = getattr(self, name)
-            if text is not None and not text.isascii():
-                object.__setattr__(self, name, text.encode(errors="backslashreplace").decode())
+        if not self.detail.isascii():
+            object.__setattr__(self, "detail", _storable(self.detail))
+        if self.field is not None and not self.field.isascii():
+            object.__setattr__(self, "field", _storable(self.field))
 
     def __str__(self) -> str:
         place = f"field {self.field}: " if self.field is not None else ""
         return shorten(f"{self.kind}: {place}{self.detail}", REASON_CHARS_MAX)
+
+
+@lru_cache(maxsize=1_000)
+def _is_kind(kind: str) -> bool:
+    # There are few kinds, and a batch can have a reason per record.
+    return _KIND.fullmatch(kind) is not None
+
+
+def _storable(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 def shorten(text: str, chars_max: int) -> str:

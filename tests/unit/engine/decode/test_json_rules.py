@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -431,6 +432,72 @@ def test_rows_keep_their_order_although_decoded_in_different_ways() -> None:
     assert decoded.rows.column("x").to_pylist() == [0, 1, 3]
     assert decoded.kept.tolist() == [0, 1, 3]
     assert decoded.dead.tolist() == [2]
+
+
+MIXED = [
+    Column("x", "int", required=False),
+    Column("b", "boolean", required=False),
+    Column("s", "struct<t: string, l: list<optional string>>", required=False),
+]
+ESCAPED, WRONG, CUT = b'{"\\u0078":7,"s":{"t":"e","l":[]}}', b'{"x":"u1"}', b'{"x":'
+
+
+@pytest.mark.parametrize("tombstones", ["dead", "keep"])
+@pytest.mark.parametrize(
+    "others",
+    [
+        {0: ESCAPED},
+        {0: WRONG},
+        {1023: ESCAPED},
+        {1023: WRONG},
+        {5: ESCAPED, 6: ESCAPED, 7: WRONG},
+        {5: WRONG, 6: WRONG, 7: None, 1023: CUT},
+        {0: ESCAPED, 1: CUT, 2: WRONG, 500: ESCAPED, 501: None, 1022: WRONG, 1023: ESCAPED},
+        {at: (ESCAPED, WRONG, CUT, None)[at % 4] for at in range(0, 1024, 5)},
+        dict.fromkeys(range(1024), ESCAPED),
+        dict.fromkeys(range(1024), WRONG),
+    ],
+    ids=lambda others: f"{len(others)}-{min(others)}",
+)
+def test_a_batch_has_the_rows_and_reasons_of_its_records_by_themselves(
+    others: dict[int, bytes | None], tombstones: Any
+) -> None:
+    values: list[bytes | None] = [
+        b'{"x":%d,"b":%s,"s":{"t":"%d","l":["a",null]}}' % (at, (b"true", b"null")[at % 2], at)
+        for at in range(1024)
+    ]
+    for at, value in others.items():
+        values[at] = value
+    decoder = JsonDecoder(Json(MIXED, tombstones=tombstones))
+    # The batch is a part of a larger array, and its values have other bytes before them.
+    framed = [None if value is None else b"12345" + value for value in values]
+    whole = pa.array([b"before", *framed, b"after"], pa.binary())
+    found = decoder.decode_values(whole[1:-1], prefix=5)
+    apart = [decoder.decode_values(pa.array([value], pa.binary())) for value in values]
+    assert found.rows.to_pylist() == [row for one in apart for row in one.rows.to_pylist()]
+    assert found.rows.schema == decoder.schema
+    assert found.kept.tolist() == [at for at, one in enumerate(apart) if not one.reasons]
+    assert found.dead.tolist() == [at for at, one in enumerate(apart) if one.reasons]
+    assert found.reasons == tuple(reason for one in apart for reason in one.reasons)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "  ", "\n {", '{"x":', '{"x":1}  2', ' {"x":1}\n}', "\ufeff{}", '{"y":[1,]}', "-"]
+)
+def test_errors_of_the_grammar_are_those_of_the_json_module(text: str) -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.JSONDecoder().decode(text)
+    expected = f"!json: {caught.value.msg} at character {caught.value.pos}"
+    assert outcome(field("int"), text.encode()) == expected
+
+
+@pytest.mark.parametrize("number", [0, 7, -7, 2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 10**19])
+def test_integers_of_any_length_are_exact(number: int) -> None:
+    kept = -(2**63) <= number < 2**63
+    expected = number if kept else f"!range: field x: {number} does not fit a long"
+    # The kernels do not read escaped names.
+    for name in ("x", "\\u0078"):
+        assert outcome(field("long"), f'{{"{name}":{number}}}'.encode()) == expected
 
 
 def test_two_columns_can_read_one_field() -> None:

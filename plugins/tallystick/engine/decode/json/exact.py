@@ -99,13 +99,19 @@ class _Part:
 
     def __init__(self, column: Column, elements: _Elements, place: str | None = None) -> None:
         self._path = column.path
+        name = column.path[0]
+        self._only = name if len(column.path) == 1 and isinstance(name, str) else None
         self._required = column.required
         self.place = _name(path_text(column.path)) if place is None else place
         self.convert = _converter(column, self.place, elements)
 
     def read(self, parsed: JsonObject) -> Any:
         """Return the part's value in the object that its path begins in; raises MismatchError."""
-        inner, is_there = self._found(parsed)
+        # Most paths are the name of one field, which the object usually has once.
+        if self._only is not None and len(given := parsed.given(self._only)) == 1:
+            inner, is_there = given[0], True
+        else:
+            inner, is_there = self._found(parsed)
         if inner is None:
             self.require_value("null" if is_there else "missing")
             return None
@@ -131,7 +137,7 @@ class _Part:
                 continue
             if not isinstance(inner, JsonObject):
                 raise self._other(inner, number, "is not an object")
-            given = [value for name, value in inner.pairs if name == step]
+            given = inner.given(step)
             if len(given) > 1:
                 raise MismatchError("duplicate", "occurs twice", field=self._upto(number + 1))
             if not given:
@@ -251,6 +257,7 @@ class _Rule:
         self._is_key = is_key
         self._kind = column.type
         self._article = "an" if _AN.match(column.type) else "a"
+        self._is_not = f"is not {self._article} {self._kind}"
         self._decimal = decimal_size(column.type)
 
     def choose(self) -> Callable[[Any], Any]:
@@ -276,8 +283,7 @@ class _Rule:
 
     def refuse(self, why: str, value: Any, detail: str | None = None) -> MismatchError:
         """Build the error; its reason has the kind, the field, the value and the problem."""
-        wrong = detail or f"is not {self._article} {self._kind}"
-        return MismatchError(why, f"{shown(value)} {wrong}", field=self._name)
+        return MismatchError(why, f"{shown(value)} {detail or self._is_not}", field=self._name)
 
     def number(self, value: Any) -> JsonNumber:
         """Return a JSON number as text; refuse any other value. A map's key is a string with the syntax of a number."""
@@ -351,7 +357,10 @@ class _Rule:
 
     def integer(self, value: Any) -> int:
         """Return a whole number that fits the type."""
-        whole = self._scaled(self.number(value), 0)
+        literal = self.number(value)
+        # Most integers are written without a fraction and an exponent, and short.
+        is_plain = len(literal) < 20 and literal.lstrip("-").isdecimal()
+        whole = int(literal) if is_plain else self._scaled(literal, 0)
         if not -(1 << INT_BITS[self._kind] - 1) <= whole < 1 << INT_BITS[self._kind] - 1:
             raise self.refuse("range", value, f"does not fit {self._article} {self._kind}")
         return whole

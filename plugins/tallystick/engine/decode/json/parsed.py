@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from tallystick.engine.decode.decoder import Reason, shorten
@@ -27,7 +27,8 @@ class MismatchError(ValueError):
 
     def __init__(self, kind: str, detail: str, *, field: str | None = None) -> None:
         self.reason = Reason(kind=kind, detail=detail, field=field)
-        super().__init__(str(self.reason))
+        # The text of the error is that of the reason, which is built only if it is read.
+        super().__init__(self.reason)
 
 
 class JsonNumber(str):
@@ -48,13 +49,23 @@ class Span:
         return self.source[self.begin : self.end]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class JsonObject:
     """An object. `text` and those of its `entries`: only if a column needs them."""
 
     pairs: list[tuple[str, Any]]
     text: Span | None = None
     entries: tuple[Span, ...] = ()
+    _fields: dict[str, Any] | None = field(default=None, init=False, repr=False)
+
+    def given(self, name: str) -> Sequence[Any]:
+        """Return the values of the fields with a name: none if there is no such field, several if it is repeated."""
+        # Each column searches its field here, so the pairs are not scanned for each of them.
+        if self._fields is None:
+            self._fields = dict(self.pairs)
+        if len(self._fields) == len(self.pairs):
+            return (self._fields[name],) if name in self._fields else ()
+        return [value for other, value in self.pairs if other == name]
 
 
 class _JsonArray(list[Any]):
@@ -91,6 +102,8 @@ _DECODER = json.JSONDecoder(
     parse_float=JsonNumber,
     parse_constant=_no_constant,
 )
+# The methods of `_DECODER` take longer: they look for blanks, and for the line of an error where a value is missing.
+_SCAN = _DECODER.scan_once  # type: ignore[attr-defined]  # typeshed does not have it
 
 
 def parsed_object(value: bytes, *, with_text: bool) -> JsonObject:
@@ -106,11 +119,15 @@ def parsed_object(value: bytes, *, with_text: bool) -> JsonObject:
     if _too_deep(value):
         raise MismatchError("depth", f"nested deeper than {DEPTH_MAX}")
     try:
-        parsed = _DECODER.decode(text)
+        parsed, end = _SCAN(text, 0 if text.startswith("{") else _after_blank(text, 0))
+    except StopIteration as error:
+        raise MismatchError("json", f"Expecting value at character {error.value}") from error
     except json.JSONDecodeError as error:
         raise MismatchError("json", f"{error.msg} at character {error.pos}") from error
     except ValueError as error:
         raise MismatchError("json", str(error)) from error
+    if end < len(text) and (end := _after_blank(text, end)) < len(text):
+        raise MismatchError("json", f"Extra data at character {end}")
     if not isinstance(parsed, JsonObject):
         raise MismatchError("object", f"expected an object, found {shown(parsed)}")
     if not with_text:
@@ -194,5 +211,5 @@ def shown(value: Any) -> str:
     if isinstance(value, JsonNumber):
         return shorten(value, EXCERPT_CHARS_MAX)
     if isinstance(value, str):
-        return json.dumps(shorten(value, EXCERPT_CHARS_MAX))
+        return json.encoder.encode_basestring_ascii(shorten(value, EXCERPT_CHARS_MAX))
     return "an object" if isinstance(value, JsonObject) else "an array"

@@ -8,7 +8,8 @@ would have to check each row.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from tallystick.engine.conform import conformed
 from tallystick.engine.decode.decoder import Decoded, Decoder, Reason, schema_of
-from tallystick.engine.decode.groups import FramedDecoder
+from tallystick.engine.decode.groups import NO_VALUE, FramedDecoder
 from tallystick.engine.decode.halves import in_halves
 from tallystick.engine.decode.json.arrays import column_array, require_values, rest_texts
 from tallystick.engine.decode.json.exact import ExactRow
@@ -30,7 +31,9 @@ from tallystick.format.schemas import FrozenSchema
 from tallystick.pipeline import Format, Json
 from tallystick.tables.schema import no_rows
 
-TOMBSTONE = ("tombstone", "the value is null")
+# Arrow takes row by row, which is slow for strings and structs, and copies a run of rows as a whole. It is faster to copy
+# the runs between the rows that are left out or added if these are at most one in so many.
+FEW = 256
 
 
 def json_decoder(declared: Format, registries: Sequence[PlannedRegistry] = ()) -> Decoder:
@@ -83,8 +86,7 @@ class JsonDecoder:
 
     def _decode_batch(self, values: pa.BinaryArray, prefix: int) -> Decoded:
         rows = len(values)
-        null = np.asarray(values.is_null()) if values.null_count else np.zeros(rows, np.bool_)
-        needs_exact = null.astype(np.uint8)
+        needs_exact = _null(values).astype(np.uint8)
         found = locate(self._layout, values, needs_exact, bytes_max=VALUE_BYTES_MAX, prefix=prefix)
         # Of the records that `locate` has proven, the readers may leave some to the exact rules, too.
         kept = np.flatnonzero(needs_exact == 0)
@@ -97,42 +99,45 @@ class JsonDecoder:
             arrays[self._rest] = rest_texts(self._layout.rest, found)
         proven = pa.Table.from_arrays([arrays[c.name] for c in self._columns], schema=self.schema)
         if unread.any():
-            good = unread == 0
-            proven, kept = proven.take(pa.array(np.flatnonzero(good))), kept[good]
+            proven = _without(proven, unread)
+            needs_exact[kept[unread != 0]] = 1
+            kept = kept[unread == 0]
         if len(kept) == rows:
             return Decoded(rows=proven, kept=kept, dead=np.empty(0, np.int64), reasons=())
-        return self._decode_others(values, prefix, proven, kept, null)
+        return self._decode_others(values, prefix, proven, kept, np.flatnonzero(needs_exact))
 
     def _decode_others(
-        self, values: pa.BinaryArray, prefix: int, proven: pa.Table, good: Array, null: Array
+        self, values: pa.BinaryArray, prefix: int, proven: pa.Table, good: Array, others: Array
     ) -> Decoded:
-        """Add the records that are not proven, which are those at other positions than `good`."""
+        """Add the records that are not proven, those at `others`, to those that are, at `good`."""
         late: list[int] = []
         late_rows: list[list[Any]] = []
         dead: list[int] = []
         reasons: list[Reason] = []
-        for position in np.delete(np.arange(len(values)), good).tolist():
-            try:
-                value = None if null[position] else values[position].as_py()[prefix:]
-                late_rows.append(self._decode_one(value))
-                late.append(position)
-            except MismatchError as mismatch:
+        texts = _texts(values, others, prefix)
+        for position, text in zip(others.tolist(), texts, strict=True):
+            found = self._decode_one(text)
+            if isinstance(found, Reason):
                 dead.append(position)
-                reasons.append(mismatch.reason)
+                reasons.append(found)
+            else:
+                late.append(position)
+                late_rows.append(found)
         rows, kept = proven, good
         if late:
-            kept = np.concatenate([good, np.array(late, np.int64)])
-            order = np.argsort(kept, kind="stable")
-            rows = pa.concat_tables([rows, self.table(late_rows)]).take(pa.array(order))
-            kept = kept[order]
+            positions = np.array(late, np.int64)
+            before = np.searchsorted(good, positions)
+            rows = _with(rows, self.table(late_rows), before)
+            kept = np.insert(good, before, positions)
         return Decoded(rows=rows, kept=kept, dead=np.array(dead, np.int64), reasons=tuple(reasons))
 
-    def _decode_one(self, value: bytes | None) -> list[Any]:
-        if value is not None:
-            return self._exact.decode(value)
-        if self._keep_tombstones:
-            return [None] * len(self._columns)
-        raise MismatchError(*TOMBSTONE)
+    def _decode_one(self, text: bytes | None) -> list[Any] | Reason:
+        if text is None:
+            return [None] * len(self._columns) if self._keep_tombstones else NO_VALUE
+        try:
+            return self._exact.decode(text)
+        except MismatchError as mismatch:
+            return mismatch.reason
 
     def table(self, rows: list[list[Any]]) -> pa.Table:
         """Return rows of the exact decoder as a table of the declared columns."""
@@ -143,6 +148,52 @@ class JsonDecoder:
             for cells, field in zip(zip(*rows, strict=True), self.schema, strict=True)
         ]
         return pa.Table.from_arrays(arrays, schema=self.schema)
+
+
+def _without(rows: pa.Table, marks: Array) -> pa.Table:
+    """Return the rows of a table that are not marked."""
+    marked = np.flatnonzero(marks)
+    if len(marked) * FEW > len(rows):
+        return rows.take(pa.array(np.flatnonzero(marks == 0)))
+    batch = _batch(rows)
+    edges = [-1, *marked.tolist(), len(rows)]
+    runs = [batch.slice(left + 1, right - left - 1) for left, right in pairwise(edges)]
+    return pa.Table.from_batches([pa.concat_batches(runs)])
+
+
+def _with(rows: pa.Table, others: pa.Table, before: Array) -> pa.Table:
+    """Return the rows of a table with others between them: `before` has the row after each of these, ascending."""
+    if len(others) * FEW > len(rows):
+        added = np.arange(len(rows), len(rows) + len(others))
+        order = np.insert(np.arange(len(rows)), before, added)
+        return pa.concat_tables([rows, others]).take(pa.array(order))
+    batch, other = _batch(rows), _batch(others)
+    edges = [0, *before.tolist(), len(rows)]
+    runs = [batch.slice(left, right - left) for left, right in pairwise(edges)]
+    # No other row follows the last run: its slice is empty.
+    parts = [part for row, run in enumerate(runs) for part in (run, other.slice(row, 1))]
+    return pa.Table.from_batches([pa.concat_batches(parts)])
+
+
+def _batch(rows: pa.Table) -> pa.RecordBatch:
+    [batch] = rows.combine_chunks().to_batches()
+    return batch
+
+
+def _null(values: pa.BinaryArray) -> Array:
+    return np.asarray(values.is_null()) if values.null_count else np.zeros(len(values), np.bool_)
+
+
+def _texts(values: pa.BinaryArray, positions: Array, prefix: int) -> Iterator[bytes | None]:
+    """Yield the values at some positions without the prefix; None for null."""
+    _, offsets, content = values.buffers()
+    # The values are read from the buffer, because a scalar of pyarrow for each takes several times as long.
+    read = memoryview(content if content is not None else b"")
+    starts = np.frombuffer(offsets, np.int32)[values.offset :]
+    begins, ends = starts[positions].tolist(), starts[positions + 1].tolist()
+    null = _null(values)[positions].tolist()
+    for begin, end, is_null in zip(begins, ends, null, strict=True):
+        yield None if is_null else read[begin + prefix : end].tobytes()
 
 
 class JsonContent:
