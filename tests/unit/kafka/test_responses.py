@@ -82,6 +82,23 @@ def test_a_response_before_the_end_of_the_connection_is_returned_before_the_erro
     assert (arrived, str(error)) == ([], "KafkaConnectionError: socket disconnected")
 
 
+def test_a_response_before_the_reset_of_a_connection_is_returned_before_the_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        theirs, _ = server.accept()
+    # With this option, close() resets the connection.
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    theirs.sendall(framed(b"why"))
+    theirs.close()
+    receiver = Receiver(bytes_max=BYTES_MAX)
+    with ours:
+        arrived, error = receiver.receive(ours)
+        assert (contents(arrived), error) == ([b"why"], None)
+        arrived, error = receiver.receive(ours)
+        assert arrived == []
+        assert isinstance(error, kerrors.KafkaConnectionError)
+
+
 def test_a_connection_that_breaks_is_an_error(pair: tuple[socket.socket, socket.socket]) -> None:
     ours, _ = pair
     ours.close()
