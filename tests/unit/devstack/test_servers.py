@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 
 from tallystick.errors import SettingsError
 from tallystick_devstack import process
+from tallystick_devstack.airflow import AirflowStack
 from tallystick_devstack.postgres import ADMIN, Postgres
 from tallystick_devstack.process import free_port
 from tallystick_devstack.s3 import S3Server
@@ -55,6 +56,23 @@ def test_a_server_does_not_start_while_another_process_listens_at_its_port(
         with pytest.raises(SettingsError, match=f"port {server.port} .* is in use"):
             server.start()
         assert not server.alive
+
+
+def test_the_api_server_of_airflow_does_not_start_while_another_process_listens_at_its_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "_PORT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as killed_but_not_gone:
+        airflow = AirflowStack(
+            tmp_path,
+            dags_dir=tmp_path,
+            plugins_dir=tmp_path,
+            database="postgresql://nowhere/airflow",
+            port=killed_but_not_gone.getsockname()[1],
+        )
+        with pytest.raises(SettingsError, match=f"port {airflow.port} .* is in use"):
+            airflow.start_component("api-server")
+        assert not airflow.processes
 
 
 def rows(server: Postgres) -> list[tuple[object, ...]]:

@@ -64,7 +64,7 @@ def test_the_buffer_of_a_response_is_not_used_again(
     receiver.receive(ours)
     assert bytes(view) == body
     with pytest.raises(TypeError):
-        view[0] = 0  # type: ignore[index]
+        view[0] = 0  # type: ignore[index]  # it is read-only, which is the claim
 
 
 @pytest.mark.parametrize("rest", [b"", b"\x00\x00", framed(b"cut short")[:-1]])
