@@ -300,7 +300,9 @@ class Driver:
     def _run_lines(self, dag: str, run_id: str, state: str) -> list[str]:
         tasks = {str(t["task_id"]): str(t["state"]) for t in self.api.tasks(dag, run_id)}
         states = ", ".join(
-            f"{name} {tasks[name]}" for name in ("plan", "stage", "commit") if name in tasks
+            f"{name} {tasks[name]}"
+            for name in ("plan", "stage", "commit", "replay")
+            if name in tasks
         )
         lines = [f"{dag} {run_id}: {state} ({states})"]
         for task in (

@@ -95,6 +95,7 @@ buttons = dag(pipeline("buttons", "short"), "@daily")
 together = dag(
     pipeline("together", "january"), "@daily", 6, 6, stage_together=8, max_active_stages=1
 )
+at_once = dag(pipeline("at_once", "short"), one_task=True, without_spark_offsets_max=1_000)
 before, during, running, by_hand, pages = (
     dag(pipeline(name, "january")) for name in ("before", "during", "running", "by_hand", "pages")
 )
@@ -190,6 +191,7 @@ NAMES = (
     "buttons",
     "declared",
     "together",
+    "at_once",
 )
 
 Row = tuple[int, int, int]

@@ -1,4 +1,4 @@
-"""Builds the DAG of a pipeline: plan -> stage -> commit, then publish if the pipeline has outputs.
+"""Builds the DAG of a pipeline: plan -> stage -> commit, or all three in one task; then publish if it has outputs.
 
 A DAG file calls only this:
 
@@ -13,19 +13,31 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import DAG, Param
+from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 
 from tallystick.airflow.arguments import checked_arguments
 from tallystick.airflow.assets import asset_of, interval_asset_of
+from tallystick.airflow.dag_docs import (
+    COMMIT_DOC,
+    PLAN_DOC,
+    PUBLISH_DOC,
+    REPLAY_DOC,
+    STAGE_DOC,
+    page,
+)
+from tallystick.airflow.dag_docs import (
+    description as default_description,
+)
 from tallystick.airflow.operators.commit import CommitOperator
-from tallystick.airflow.operators.context import COMMIT, PLAN, PUBLISH, STAGE
 from tallystick.airflow.operators.plan import PlanOperator
 from tallystick.airflow.operators.publish import PublishOperator
+from tallystick.airflow.operators.replay import ReplayOperator
 from tallystick.airflow.operators.stage import StageOperator
+from tallystick.airflow.task_ids import COMMIT, PLAN, PUBLISH, REPLAY, STAGE
 from tallystick.airflow.timetables import bounded, is_bounded
+from tallystick.airflow.trigger_form import form
 from tallystick.errors import InvalidPipeline
-from tallystick.operations.run_request import MODES, NAMES, defaults
 from tallystick.pipeline import Pipeline
 
 RETRIES = 3
@@ -36,7 +48,6 @@ MAX_ACTIVE_RUNS = 16
 STAGE_TOGETHER = 12
 MAX_ACTIVE_STAGES = 2
 MAX_ACTIVE_COMMITS = 3
-_DATES = ", e.g. `2013-01-04` or `2013-01-04T06:00:00+00:00`; without an offset it is UTC."
 
 
 @checked_arguments
@@ -60,6 +71,7 @@ def replay_dag(
     max_active_stages: int | None = MAX_ACTIVE_STAGES,
     deferrable: bool = False,
     without_spark_offsets_max: int = 0,
+    one_task: bool = False,
     pool: str | None = None,
     tags: Iterable[str] = ("tallystick",),
     is_paused_upon_creation: bool | None = None,
@@ -85,24 +97,19 @@ def replay_dag(
     of its own.
     `without_spark_offsets_max`: a run whose plans have at most this many offsets together is staged by a plain Python
     process on the machine of its stage task, without a JVM; 0: Spark stages everything. Only for jobs that call `run`.
+    `one_task`: if True, one task, `replay`, does what `plan`, `stage` and `commit` do, for schedules with many small
+    intervals: the start of a task costs more than a small plan or commit. A retry stages again what is not committed yet.
+    `max_active_stages` and `pool` then limit these tasks, and each stages its own run only.
     `pool`: the same limit for stage tasks of several DAGs.
     Raises InvalidPipeline if a date has no zone, if the schedule's intervals contain no time, if `default_args` contains
     one of the dates, if `stage_together` or `max_active_stages` is less than 1, if `without_spark_offsets_max` is
-    negative, and if a Spark option is not allowed.
+    negative, if `one_task` and `deferrable` are combined, and if a Spark option is not allowed.
     """
-    for name, limit in (
-        ("stage_together", stage_together),
-        ("max_active_stages", max_active_stages),
-    ):
-        if limit is not None and limit < 1:
-            raise InvalidPipeline(
-                f"{name}: expected at least 1, found {limit}.",
-                hint=f"use {name}=1 for one at a time, or leave it out.",
-            )
-    if without_spark_offsets_max < 0:
+    _check_limits(stage_together, max_active_stages, without_spark_offsets_max)
+    if one_task and deferrable:
         raise InvalidPipeline(
-            f"without_spark_offsets_max: expected at least 0, found {without_spark_offsets_max}.",
-            hint="use a number of offsets such as 100_000, or leave it out: Spark stages everything then.",
+            "one_task=True and deferrable=True: a task that waits for a cluster in the triggerer cannot commit yet.",
+            hint="use one of them: deferrable for large intervals on a cluster, one_task for small ones.",
         )
     for name, at in (("start_date", start_date), ("end_date", end_date)):
         if at is not None and at.tzinfo is None:
@@ -124,9 +131,8 @@ def replay_dag(
         schedule=timetable,
         start_date=start_date,
         catchup=catchup,
-        description=description
-        or f"Exactly-once replay of {_names(pipeline)} into {pipeline.warehouse}",
-        doc_md=_doc(pipeline),
+        description=description or default_description(pipeline),
+        doc_md=page(pipeline, first=REPLAY if one_task else PLAN),
         params=form(),
         tags=set(tags),
         max_active_runs=max_active_runs,
@@ -146,176 +152,93 @@ def replay_dag(
         # a manual run whose logical date is earlier. The timetable has its own start if it needs one. No task is added
         # yet, so no task has inherited the date.
         dag.start_date = None
-    pooled = {"pool": pool} if pool else {}
-    planned = PlanOperator(
-        task_id=PLAN,
-        pipeline=pipeline,
-        job_root=root,
-        first=start_date,
-        infers=not dateless,
-        dag=dag,
-        doc_md=_PLAN_DOC,
+    last = (_one_task if one_task else _three_tasks)(
+        dag,
+        planning={
+            "pipeline": pipeline,
+            "job_root": root,
+            "first": start_date,
+            "infers": not dateless,
+        },
+        staging={
+            "pipeline": pipeline,
+            "job_root": root,
+            "spark_conf": spark_conf,
+            "spark_conn_id": spark_conn_id,
+            "spark_binary": spark_binary,
+            "stage_together": 1 if one_task else stage_together,
+            "deferrable": deferrable,
+            "without_spark_offsets_max": without_spark_offsets_max,
+            "max_active_tis_per_dag": max_active_stages,
+            **({"pool": pool} if pool else {}),
+        },
+        committing={
+            "pipeline": pipeline,
+            "asset": asset_of(pipeline),
+            "interval_asset": interval_asset_of(pipeline),
+        },
     )
-    staged = StageOperator(
-        task_id=STAGE,
-        pipeline=pipeline,
-        job_root=root,
-        spark_conf=spark_conf,
-        spark_conn_id=spark_conn_id,
-        spark_binary=spark_binary,
-        stage_together=stage_together,
-        deferrable=deferrable,
-        without_spark_offsets_max=without_spark_offsets_max,
-        max_active_tis_per_dag=max_active_stages,
-        dag=dag,
-        doc_md=_STAGE_DOC,
-        **pooled,
-    )
-    committed = CommitOperator(
-        task_id=COMMIT,
-        pipeline=pipeline,
-        asset=asset_of(pipeline),
-        interval_asset=interval_asset_of(pipeline),
-        # Each swap of the root makes concurrent commits start again: only a few at a time, over all runs and backfills.
-        # Most of a small commit's time is the start of its process, in which it disturbs no other.
-        max_active_tis_per_dag=MAX_ACTIVE_COMMITS,
-        dag=dag,
-        doc_md=_COMMIT_DOC,
-    )
-    planned >> staged >> committed
     if pipeline.outputs or pipeline.registrations:
-        committed >> PublishOperator(
+        last >> PublishOperator(
             task_id=PUBLISH,
             pipeline=pipeline,
             # Each run publishes all that is pending: of two at the same time, one would only be fenced.
             max_active_tis_per_dag=1,
             dag=dag,
-            doc_md=_PUBLISH_DOC,
+            doc_md=PUBLISH_DOC,
         )
     return dag
 
 
-def form() -> dict[str, Param]:
-    """Return the Trigger form: every parameter of a run, with its type and meaning."""
-    preset = defaults()
-    params = {
-        "mode": Param(
-            preset["mode"],
-            type="string",
-            enum=list(MODES),
-            title="Mode",
-            description_md="`process`: everything that is not committed yet. `replace`: everything in the span again, "
-            "whichever run committed it; each interval is replaced whole, in one swap. It needs a span, except in a "
-            "backfill. `refresh`: the intervals that are stale because rows of their lookback have changed since; "
-            "without dates all of them. `dead_letters`: the intervals that contain dead letters, in the span or without "
-            "dates all of them, e.g. after the declaration was corrected. The Backfill form "
-            "sends this and all other parameters only if *Override parameters on existing runs* is ticked.",
-        ),
-        "from": _date(
-            preset["from"],
-            "From (Trigger only)",
-            f"Beginning of the span, inclusive{_DATES} Empty: the end of the ledger. In a backfill leave "
-            "it empty: each run has the interval of its own date, and a backfill with this field filled in is refused.",
-        ),
-        "to": _date(
-            preset["to"],
-            "To (Trigger only)",
-            f"End of the span, exclusive{_DATES} Empty: the Logical Date that Airflow's form shows (now, "
-            "unless you change it), less the pipeline's lateness. In a backfill leave it empty, too.",
-        ),
-        "force": _switch(
-            "Recompute although nothing changed",
-            "A cleared run replaces its own intervals even if job and declaration are unchanged.",
-        ),
-        "take_over": _switch(
-            "Take over",
-            "Cancel the grants of other runs in this span. Their staged files are "
-            "discarded; time that this run does not cover becomes a gap.",
-        ),
-        "accept_loss": _switch(
-            "Accept loss",
-            "Commit although the topic has lost records of the span. The ledger records the loss permanently.",
-        ),
-        "accept_compaction": _switch(
-            "Accept compaction",
-            "Replace although the topic was compacted and has fewer records than are committed.",
-        ),
-        "accept_dead_letters": _switch(
-            "Accept dead letters",
-            "Replace although records that are rows now become dead letters, as with a stricter declaration.",
-        ),
-    }
-    assert tuple(params) == NAMES
-    return params
-
-
-def _date(preset: Any, title: str, meaning: str) -> Param:
-    # No `format`: JSON schema's date-time refuses 2013-01-04, which the plan task accepts. The plan task validates it.
-    return Param(preset, type=["null", "string"], title=title, description_md=meaning)
-
-
-def _switch(title: str, meaning: str) -> Param:
-    return Param(
-        False, type="boolean", title=title, description_md=meaning, section="Only if intended"
+def _three_tasks(
+    dag: DAG,
+    *,
+    planning: Mapping[str, Any],
+    staging: Mapping[str, Any],
+    committing: Mapping[str, Any],
+) -> BaseOperator:
+    """Add the tasks `plan`, `stage` and `commit`; return the last one."""
+    planned = PlanOperator(task_id=PLAN, dag=dag, doc_md=PLAN_DOC, **planning)
+    staged = StageOperator(task_id=STAGE, dag=dag, doc_md=STAGE_DOC, **staging)
+    committed = CommitOperator(
+        task_id=COMMIT,
+        # Each swap of the root makes concurrent commits start again: only a few at a time, over all runs and backfills.
+        # Most of a small commit's time is the start of its process, in which it disturbs no other.
+        max_active_tis_per_dag=MAX_ACTIVE_COMMITS,
+        dag=dag,
+        doc_md=COMMIT_DOC,
+        **committing,
     )
+    planned >> staged >> committed
+    return committed
 
 
-def _names(pipeline: Pipeline) -> str:
-    return ", ".join(_topics(pipeline))
+def _one_task(
+    dag: DAG,
+    *,
+    planning: Mapping[str, Any],
+    staging: Mapping[str, Any],
+    committing: Mapping[str, Any],
+) -> BaseOperator:
+    """Add the task `replay`, and return it."""
+    arguments = {**planning, **staging, **committing}
+    return ReplayOperator(task_id=REPLAY, dag=dag, doc_md=REPLAY_DOC, **arguments)
 
 
-def _topics(pipeline: Pipeline) -> list[str]:
-    """Return the names and the patterns of the topics."""
-    return [t.name for t in pipeline.inputs] + [t.pattern for t in pipeline.patterns]
-
-
-def _doc(pipeline: Pipeline) -> str:
-    return _DAG_DOC.format(
-        name=pipeline.name,
-        topics=", ".join(f"`{name}`" for name in _topics(pipeline)),
-        tables=", ".join(
-            [f"`{t.name}`" for t in pipeline.tables] + [f"`{t.table}`" for t in pipeline.patterns]
-        ),
-        warehouse=pipeline.warehouse,
-        job=pipeline.job,
-    )
-
-
-_DAG_DOC = """\
-### {name}: {topics} to {tables}
-
-Lake `{warehouse}`, job `{job}`. Each record of each committed interval is accounted for exactly once, even if runs are
-repeated, killed or out of order. `tally status` shows intervals and gaps.
-
-| you press | what happens |
-| --- | --- |
-| nothing: the schedule | the run's data interval is planned, staged and committed |
-| **Backfill**, any span, forwards or backwards | everything that is not committed yet is committed; committed intervals \
-remain unchanged |
-| **Clear**, any task, at any time | nothing, if nothing changed; after a change of job or declaration, clear `plan`: \
-the run's interval is replaced in every table at once |
-| **Trigger**, the form unchanged | the time from the end of the ledger to now is committed |
-| **Trigger** with *From* and *To* | everything between them that is not committed yet is committed |
-| **Trigger** with mode `replace`, *From* and *To* | every committed interval between them is replaced |
-| **Trigger** with mode `refresh` | every interval whose lookback has changed since is replaced |
-| **Trigger** with mode `dead_letters` | every interval that contains dead letters is replaced |
-
-In the Trigger form leave *Logical Date* as proposed: a run without *From* and *To* ends there, now at the latest. \
-A *Data Interval* typed there counts as *From* and *To*; one that Airflow infers does not. In a backfill leave the \
-parameters *From* and *To* empty: each of its runs has the interval of its own date. The Backfill form sends its \
-parameters only if *Override parameters on existing runs* is ticked (Airflow 3.3); without that not even the mode.
-
-If two runs request the same span, the first gets it; the second logs that and succeeds. Consumers of \
-the Asset skip versions that they have processed: a cleared commit emits its event again.
-"""
-_PLAN_DOC = "Reads the ledger and Kafka's offsets, grants this run its gaps, writes one plan per gap to S3. No Spark."
-_STAGE_DOC = (
-    "One spark-submit for all plans of the run: reads exactly the planned offsets and writes Parquet under its own "
-    "prefix, invisible to readers. Starts no Spark if everything is committed."
-)
-_COMMIT_DOC = "Checks the staged files, and swaps the root: all tables, dead letters and offsets at once, or nothing."
-
-_PUBLISH_DOC = """\
-Publishes all committed rows that are pending for outputs outside the lake, of any run, each row once. Completes \
-publications in progress first. Then registers the tables of the last commit in the declared catalogs.
-"""
+def _check_limits(
+    stage_together: int, max_active_stages: int | None, without_spark_offsets_max: int
+) -> None:
+    for name, limit in (
+        ("stage_together", stage_together),
+        ("max_active_stages", max_active_stages),
+    ):
+        if limit is not None and limit < 1:
+            raise InvalidPipeline(
+                f"{name}: expected at least 1, found {limit}.",
+                hint=f"use {name}=1 for one at a time, or leave it out.",
+            )
+    if without_spark_offsets_max < 0:
+        raise InvalidPipeline(
+            f"without_spark_offsets_max: expected at least 0, found {without_spark_offsets_max}.",
+            hint="use a number of offsets such as 100_000, or leave it out: Spark stages everything then.",
+        )

@@ -9,8 +9,8 @@ from typing import Any
 from airflow.sdk import DAG
 from airflow.timetables.base import DataInterval, TimeRestriction
 
-from tallystick.airflow.operators.context import PLAN
-from tallystick.airflow.operators.plan import PlanOperator
+from tallystick.airflow.operators.plan import PlanStep
+from tallystick.airflow.task_ids import PLAN, REPLAY
 from tallystick.airflow.timetables import is_bounded
 from tallystick.operations.check.schedule import RUNS_COUNTED_MAX, DeclaredDag
 
@@ -18,11 +18,11 @@ from tallystick.operations.check.schedule import RUNS_COUNTED_MAX, DeclaredDag
 def declared_dags(values: Iterable[Any], now: datetime) -> tuple[DeclaredDag, ...]:
     """Return the DAGs of `replay_dag` among the values of a module."""
     dags = {id(value): value for value in values if isinstance(value, DAG)}
-    plans = ((dag, dag.task_dict.get(PLAN)) for dag in dags.values())
-    return tuple(_declared(dag, plan, now) for dag, plan in plans if isinstance(plan, PlanOperator))
+    plans = ((dag, dag.task_dict.get(PLAN) or dag.task_dict.get(REPLAY)) for dag in dags.values())
+    return tuple(_declared(dag, plan, now) for dag, plan in plans if isinstance(plan, PlanStep))
 
 
-def _declared(dag: DAG, plan: PlanOperator, now: datetime) -> DeclaredDag:
+def _declared(dag: DAG, plan: PlanStep, now: datetime) -> DeclaredDag:
     return DeclaredDag(
         dag_id=dag.dag_id,
         pipeline=plan.pipeline,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tallystick.airflow.lines import log_lines
 from tallystick.airflow.notes import leave_error
+from tallystick.airflow.task_ids import REPLAY
 from tallystick.errors import (
     InvalidPipeline,
     ReportRejected,
@@ -26,6 +28,9 @@ from tallystick.format.plan import Plan
 log = logging.getLogger(__name__)
 
 WHEN_A_TASK_FAILS = "docs/how-to/when-a-task-fails.md"
+_TASK_OF_HINT = re.compile(
+    r"(?P<whose>this run's |the )?(?:(?:plan|stage) task|task `(?:plan|stage)`)(?: with its downstream)?"
+)
 
 
 @contextmanager
@@ -40,6 +45,8 @@ def airflow_errors(span: str = "", ti: Any = None) -> Iterator[None]:
         yield
     except TallystickError as error:
         shown = with_span(error, span)
+        if getattr(ti, "task_id", None) == REPLAY:
+            shown = in_one_task(shown)
         retry = isinstance(error, RetryLater)
         log_lines(log.warning if retry else log.error, error_lines(shown))
         if ti is not None:
@@ -60,6 +67,12 @@ def with_span(error: TallystickError, span: str) -> TallystickError:
         return error
     message = f"{error.message} This run requests {span}."
     return type(error)(message, hint=error.hint)
+
+
+def in_one_task(error: TallystickError) -> TallystickError:
+    """Return the error with a next step for a DAG whose only task is `replay`: its step names another task to clear."""
+    hint = _TASK_OF_HINT.sub(lambda found: f"{found['whose'] or ''}task `{REPLAY}`", error.hint)
+    return type(error)(error.message, hint=hint)
 
 
 def error_from(written: Mapping[str, Any]) -> TallystickError | None:

@@ -43,6 +43,7 @@ DAGS = (
     "buttons",
     "pages",
     "together",
+    "at_once",
 )
 SCENARIOS = pytest.StashKey[Scenarios]()
 RUNNING = pytest.StashKey[ExitStack]()

@@ -71,6 +71,7 @@ CASES = {
         "clears that Airflow counts from 0 again",
         "a retry of plan after one of its grants was released",
         "no secret anywhere after every user action",
+        "plan, stage and commit in one task, which dies at any step",
     ),
     "Log's edges": (
         "1 ends are pinned: a retry reads what was planned",

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from airflow.sdk import Asset, BaseOperator
+from airflow.sdk import Asset
 
 from tallystick.airflow.interval_events import emit_interval_events
 from tallystick.airflow.lineage import LineageEvents
@@ -14,12 +14,13 @@ from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import committed_lines, dead_line, stale_line
 from tallystick.airflow.metrics import measured, record_commit
-from tallystick.airflow.notes import commit_note, leave_note
+from tallystick.airflow.notes import commit_note
 from tallystick.airflow.opening import open_lake
-from tallystick.airflow.operators.context import COMMIT, PLAN, STAGE, pulled, run_span
+from tallystick.airflow.operators.context import RunStep, pulled, run_span
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.airflow.run import request_of
 from tallystick.airflow.run_summary import Covered, Own
+from tallystick.airflow.task_ids import COMMIT, PLAN, STAGE
 from tallystick.errors import InvalidRequest, TallystickError
 from tallystick.format import keys
 from tallystick.format.interval import Interval
@@ -30,23 +31,19 @@ from tallystick.operations.stage import still_granted
 from tallystick.pipeline import Pipeline
 
 
-class CommitOperator(LineageEvents, BaseOperator):
-    """The operator that commits the staged reports, one swap per plan, and emits an Asset event. It starts no JVM."""
+class CommitStep(LineageEvents, RunStep):
+    """The step of an operator that commits the staged reports, one swap per plan, and emits an Asset event."""
 
-    operator_extra_links = (LakeObjectLink(),)
-    ui_color = "#d8e4f5"
-
-    def __init__(
-        self, *, pipeline: Pipeline, asset: Asset, interval_asset: Asset, **kwargs: Any
-    ) -> None:
-        super().__init__(outlets=[asset, interval_asset], **kwargs)
-        self.pipeline = pipeline
-        self.asset = asset
-        self.interval_asset = interval_asset
-        self.linked: str | None = None
+    asset: Asset
+    interval_asset: Asset
 
     @measured(COMMIT)
-    def execute(self, context: Any) -> dict[str, Any]:
+    def commit_plans(
+        self,
+        context: Any,
+        planned: Mapping[str, Any],
+        staged: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
         """Commit, log the result, and return what is committed of the run's interval.
 
         Safe to repeat: a plan that is committed remains committed, and is reported as committed already (C9, C11, C12).
@@ -55,8 +52,7 @@ class CommitOperator(LineageEvents, BaseOperator):
         event's version covers them, and clearing the task emits their events per interval.
         """
         started = time.monotonic()
-        planned = pulled(context, PLAN)
-        reports = {one["plan"]: one["report"] for one in pulled(context, STAGE)}
+        reports = {one["plan"]: one["report"] for one in staged}
         with airflow_errors(run_span(context), context["ti"]):
             lake = open_lake(self.pipeline)
             try:
@@ -85,7 +81,7 @@ class CommitOperator(LineageEvents, BaseOperator):
         committed = {"committed": own.to_json()}
         event = {"pipeline": self.pipeline.name, **covered.to_json(), **committed}
         context["outlet_events"][self.asset].extra = event
-        leave_note(context["ti"], commit_note(covered, own, request_of(context["dag_run"])))
+        self.leave(context["ti"], commit_note(covered, own, request_of(context["dag_run"])))
         return event
 
     def _stale(self, lake: Lake, interval_json: list[str] | None) -> Mapping[Interval, Interval]:
@@ -148,6 +144,25 @@ class CommitOperator(LineageEvents, BaseOperator):
             )
         tables = IcebergTables(lake.store, lake.runtime)
         return commit(lake, tables, plan_key=plan_key, report_key=report_key)
+
+
+class CommitOperator(CommitStep):
+    """The operator that commits the staged reports, one swap per plan, and emits an Asset event. It starts no JVM."""
+
+    operator_extra_links = (LakeObjectLink(),)
+    ui_color = "#d8e4f5"
+
+    def __init__(
+        self, *, pipeline: Pipeline, asset: Asset, interval_asset: Asset, **kwargs: Any
+    ) -> None:
+        super().__init__(outlets=[asset, interval_asset], **kwargs)
+        self.pipeline = pipeline
+        self.asset = asset
+        self.interval_asset = interval_asset
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Commit, and return what is committed of the run's interval. Safe to repeat: see `commit_plans`."""
+        return self.commit_plans(context, pulled(context, PLAN), pulled(context, STAGE))
 
 
 def _report(lake: Lake, key: keys.ReportKey | None) -> Report | None:

@@ -1,14 +1,27 @@
-"""What each task reads of its run: the XCom of an earlier task, and the span for its errors."""
+"""What the steps of a run have in common: what they read of it, the link to what they wrote, and the note of its page."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from airflow.sdk import BaseOperator
+
+from tallystick.airflow.notes import leave_note
 from tallystick.airflow.outcome import airflow_errors
 from tallystick.airflow.run import span_of
 from tallystick.errors import InvalidRequest
+from tallystick.pipeline import Pipeline
 
-PLAN, STAGE, COMMIT, PUBLISH = "plan", "stage", "commit", "publish"
+
+class RunStep(BaseOperator):
+    """An operator with one or more steps of a run. `linked`: the address of the object that it wrote last."""
+
+    pipeline: Pipeline
+    linked: str | None = None
+
+    def leave(self, ti: Any, text: str) -> None:
+        """Push a note for the run's page. Safe to repeat: see `leave_note`."""
+        leave_note(ti, text)
 
 
 def run_span(context: Any) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import BaseOperator
 from airflow.sdk.exceptions import AirflowRescheduleException
 
 from tallystick.airflow.connections import registry_named, settings_named
@@ -15,12 +14,12 @@ from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.messages import planned_lines
 from tallystick.airflow.metrics import measured
-from tallystick.airflow.notes import leave_note
 from tallystick.airflow.opening import open_lake
-from tallystick.airflow.operators.context import PLAN, run_span
+from tallystick.airflow.operators.context import RunStep, run_span
 from tallystick.airflow.outcome import airflow_errors, with_span
 from tallystick.airflow.retention import found_at_risk, risk_note, warning_lines
 from tallystick.airflow.run import params_and_dates, request_of, utc
+from tallystick.airflow.task_ids import PLAN
 from tallystick.connections.kafka import KafkaSettings
 from tallystick.errors import Corrupt, NotYet
 from tallystick.format.plan import Plan
@@ -34,35 +33,16 @@ from tallystick.pipeline import Pipeline
 NOT_YET_RETRY = timedelta(seconds=20)
 
 
-class PlanOperator(BaseOperator):
-    """The operator that gets the run's grants in its interval, and writes one plan per grant. It starts no JVM.
+class PlanStep(RunStep):
+    """The step of an operator that gets the run's grants in its interval, and writes one plan per grant."""
 
-    If the lateness of the interval has not passed, or an open transaction still covers it, the task is rescheduled. This
-    frees its slot and uses no retry.
-    """
-
-    operator_extra_links = (LakeObjectLink(),)
-    ui_color = "#e3f0ea"
-
-    def __init__(
-        self,
-        *,
-        pipeline: Pipeline,
-        job_root: str,
-        first: datetime,
-        infers: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.pipeline = pipeline
-        self.job_root = job_root
-        self.first = first
-        self.infers = infers
-        self.linked: str | None = None
-        self.at_risk: Sequence[SpanOutlook] = ()
+    job_root: str
+    first: datetime
+    infers: bool = False
+    at_risk: Sequence[SpanOutlook] = ()
 
     @measured(PLAN)
-    def execute(self, context: Any) -> dict[str, Any]:
+    def plan_intervals(self, context: Any) -> dict[str, Any]:
         """Plan, and return the keys. Safe to repeat: the same request finds its own grants and gets the same plans."""
         started = time.monotonic()
         run = context["dag_run"]
@@ -116,7 +96,37 @@ class PlanOperator(BaseOperator):
             if command:
                 self.log.warning("%s", f"  {command}")  # one line, to be copied
         if self.at_risk:
-            leave_note(ti, risk_note(self.at_risk))
+            self.leave(ti, risk_note(self.at_risk))
+
+
+class PlanOperator(PlanStep):
+    """The operator that gets the run's grants in its interval, and writes one plan per grant. It starts no JVM.
+
+    If the lateness of the interval has not passed, or an open transaction still covers it, the task is rescheduled. This
+    frees its slot and uses no retry.
+    """
+
+    operator_extra_links = (LakeObjectLink(),)
+    ui_color = "#e3f0ea"
+
+    def __init__(
+        self,
+        *,
+        pipeline: Pipeline,
+        job_root: str,
+        first: datetime,
+        infers: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+        self.job_root = job_root
+        self.first = first
+        self.infers = infers
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Plan, and return the keys. Safe to repeat: see `plan_intervals`."""
+        return self.plan_intervals(context)
 
 
 def next_try_at(pipeline: Pipeline, dates: RunDates, now: datetime) -> datetime:

@@ -20,8 +20,9 @@ from tallystick.airflow.messages import (
 from tallystick.airflow.metrics import measured, record_published
 from tallystick.airflow.notes import leave_note
 from tallystick.airflow.opening import open_lake
-from tallystick.airflow.operators.context import PUBLISH, run_span
+from tallystick.airflow.operators.context import run_span
 from tallystick.airflow.outcome import airflow_errors
+from tallystick.airflow.task_ids import PUBLISH
 from tallystick.operations.publish import Opens, Published, publish
 from tallystick.operations.register import OpensRegistrar, Registered, register
 from tallystick.outputs.opening import open_output

@@ -21,10 +21,11 @@ from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.metrics import measured, record_duration
 from tallystick.airflow.opening import open_lake
-from tallystick.airflow.operators.context import PLAN, STAGE, pulled, run_span
+from tallystick.airflow.operators.context import pulled, run_span
 from tallystick.airflow.outcome import airflow_errors, raise_reported_error, read_result
 from tallystick.airflow.run import request_of
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, WithoutSpark
+from tallystick.airflow.task_ids import PLAN, STAGE
 from tallystick.airflow.together import is_first_try, is_running
 from tallystick.airflow.trigger import DriverTrigger
 from tallystick.connections.kafka import KafkaSettings
@@ -54,6 +55,8 @@ class StageOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = ()
     operator_extra_links = (LakeObjectLink(),)
     ui_color = "#f6e8d5"
+    # What a person clears to plan again.
+    cleared = "plan task with its downstream"
     _driver: tuple[Cluster, str] | None = None
 
     def __init__(
@@ -81,15 +84,20 @@ class StageOperator(SparkSubmitOperator):
         self.linked: str | None = None
 
     # The provider's execute returns nothing; this one returns the XCom that `commit` reads.
-    @measured(STAGE, is_timed=False)
     def execute(self, context: Any) -> list[dict[str, Any]]:  # type: ignore[override]
+        """Stage the plans that are left, and return the keys of plans and reports. Safe to repeat: see `stage_plans`."""
+        return self.stage_plans(context, pulled(context, PLAN)["plans"])
+
+    @measured(STAGE, is_timed=False)
+    def stage_plans(
+        self, context: Any, planned: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
         """Stage the plans that are left, and return the keys of plans and reports.
 
         Safe to repeat: each try has its own attempt id, and nothing is visible before the commit (C4, C5, C6).
         """
         die_with_parent()
         started = time.monotonic()
-        planned = pulled(context, PLAN)["plans"]
         with airflow_errors(run_span(context), context["ti"]):
             job = job_file(self.pipeline, self.job_root)
             deployed = self.pipeline.fingerprint(job.read_bytes())
@@ -215,7 +223,7 @@ class StageOperator(SparkSubmitOperator):
         if found is not None and found.fingerprint != deployed:
             changed = (
                 f"{found.interval} was committed by another job or declaration than the one deployed now.",
-                "Next: clear this run's plan task with its downstream to replace it.",
+                f"Next: clear this run's {self.cleared} to replace it.",
             )
             log_lines(self.log.warning, changed)
 
