@@ -37,6 +37,7 @@ def test_the_table_of_the_page_has_each_field_with_its_property() -> None:
         ("metadata_kept", 5),
         ("file_size_bytes", 1 << 20),
         ("compression", "gzip"),
+        ("parquet_version", 2),
     ):
         changed = upkeep_properties(replace(Upkeep(), **{name: value}))  # type: ignore[arg-type]
         assert {key for key, one in changed.items() if plain.get(key) != one} == named[name]

@@ -5,11 +5,15 @@ All of it is in the cache folder of the devstack, and nothing of it is measured.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
+from importlib.metadata import distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 from bench.whole_job.contender import BenchJob, BenchPlace, BenchStep, BenchWorkspace
 from tallystick.errors import SettingsError
@@ -52,6 +56,37 @@ def own_python(name: str, packages: tuple[str, ...]) -> Path:
         return folder
 
     return fetch_once(cache_folder() / f"bench-{name}", install) / "bin" / "python"
+
+
+def engine_python() -> Path:
+    """Return the Python of an environment with what `tallystick[engine]` requires, in the versions of this one.
+
+    tallystick itself is not in it: add the folder of this tree to its path. Safe to repeat: see `own_python`.
+    """
+    found = packages_of("tallystick", frozenset({"engine"}))
+    del found["tallystick"]
+    packages = tuple(f"{name}=={version}" for name, version in sorted(found.items()))
+    digest = hashlib.sha256("\n".join(packages).encode()).hexdigest()[:12]
+    return own_python(f"engine-{digest}", packages)
+
+
+def packages_of(name: str, extras: frozenset[str]) -> dict[str, str]:
+    """Return a package of this environment and all that it requires with these extras, each with its version."""
+    found: dict[str, str] = {}
+    _require(name, extras, found)
+    return found
+
+
+def _require(name: str, extras: frozenset[str], found: dict[str, str]) -> None:
+    """Add a package of this environment and all that it requires with these extras, each with its version."""
+    package = distribution(name)
+    found[name] = package.version
+    for text in package.requires or ():
+        one = Requirement(text)
+        environments = [{"extra": extra} for extra in extras or {""}]
+        wanted = one.marker is None or any(one.marker.evaluate(e) for e in environments)
+        if wanted and (one.name not in found or one.extras):
+            _require(one.name, frozenset(one.extras), found)
 
 
 def site_packages(python: Path) -> Path:

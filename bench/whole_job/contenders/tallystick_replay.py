@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from bench.whole_job.contender import BenchJob, BenchPlace, BenchStep
-from bench.whole_job.contenders.tallystick import SETTINGS, Tallystick
+from bench.whole_job.contender import BenchJob, BenchPlace, BenchStep, BenchWorkspace
+from bench.whole_job.contenders.prepared import engine_python
+from bench.whole_job.contenders.tallystick import REPO, SETTINGS, Tallystick
 from bench.whole_job.contenders.tallystick_tasks import CLICK_TYPES, TOTAL_TYPES, ReplayOrder
 
 _DAG = '''"""Clicks by the hour."""
 
 from datetime import UTC, datetime
 
-from tallystick import Column, Json, Pipeline, Table, Topic
+from tallystick import Column, Json, Pipeline, Table, Topic, Upkeep
 from tallystick.airflow import replay_dag
 
 CLICK = [
@@ -39,9 +39,12 @@ pipeline = Pipeline(
     warehouse={warehouse!r},
     job="job.py",
     tables=[{tables}],
+    upkeep=Upkeep(parquet_version=2),
 )
 dag = replay_dag(pipeline, schedule="@hourly", start_date=datetime(2026, 1, 1, tzinfo=UTC))
 '''
+# The command `tally` of an environment in which tallystick is not installed itself.
+_TALLY = "from tallystick.cli import main; main()"
 
 
 @dataclass(slots=True)
@@ -49,6 +52,7 @@ class TallystickReplay(Tallystick):
     """The contender: the declaration and the job of the other variants, in a DAG file."""
 
     variant: Literal["default", "best", "without-spark"] = "without-spark"
+    _python: Path | None = None
 
     @property
     def name(self) -> str:
@@ -65,9 +69,16 @@ class TallystickReplay(Tallystick):
         """Its settings in words."""
         return {
             **SETTINGS["without-spark"],
-            "tables": "Iceberg v2 on S3, Parquet zstd, the defaults of the declaration; both cases have `dead_letters`",
+            "tables": "Iceberg v2 on S3, Parquet zstd; `Upkeep(parquet_version=2)`, the encodings that spark-best and "
+            "native use, too; both cases have `dead_letters`",
             "steps": "`tally replay` plans, stages and commits in one plain Python process, without Airflow",
+            "environment": "what `pip install 'tallystick[engine]'` installs: no PySpark, Airflow and pandas",
         }
+
+    def prepare(self, workspace: BenchWorkspace) -> None:
+        """Install the environment. Safe to repeat: an existing one is kept."""
+        Tallystick.prepare(self, workspace)
+        self._python = engine_python()
 
     def steps(self, job: BenchJob, place: BenchPlace) -> Iterator[BenchStep]:
         """Yield the one command. Safe to repeat: each place is a lake of its own."""
@@ -84,9 +95,11 @@ class TallystickReplay(Tallystick):
         dag_file.write_text(dag_text(order))
         span = (job.from_ms, job.to_ms)
         start, end = (datetime.fromtimestamp(ms / 1000, UTC).isoformat() for ms in span)
-        words: list[str | Path] = [Path(sys.executable).with_name("tally"), "replay", dag_file]
+        assert self._python is not None, "prepare() comes first"
+        words: list[str | Path] = [self._python, "-c", _TALLY, "replay", dag_file]
         words += ["--from", start, "--to", end]
-        yield BenchStep(name="replay", argv=words, env=self.environment(place), cwd=place.folder)
+        env = self.environment(place) | {"PYTHONPATH": str(REPO / "plugins")}
+        yield BenchStep(name="replay", argv=words, env=env, cwd=place.folder)
 
 
 def dag_text(order: ReplayOrder) -> str:

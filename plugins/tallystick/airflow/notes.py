@@ -7,7 +7,7 @@ XCom, and the listener in the scheduler copies it to the run (`tallystick.airflo
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tallystick.airflow.note_text import NOTE
@@ -87,13 +87,15 @@ def leave_note(ti: Any, text: str) -> None:
     _push(ti, NOTE, text)
 
 
-def leave_error(ti: Any, error: TallystickError) -> None:
-    """Push an error for the run's page and for programs, before the task fails.
+def leave_error(
+    ti: Any, error: TallystickError, leave: Callable[[Any, str], None] = leave_note
+) -> None:
+    """Push an error for the run's page, with `leave`, and for programs, before the task fails.
 
     Safe to repeat: the XComs are replaced, and Airflow clears them when the task starts again.
     """
     _push(ti, ERROR, error_form(error))
-    _push(ti, NOTE, error_note(ti.task_id, error))
+    leave(ti, error_note(ti.task_id, error))
 
 
 def _push(ti: Any, key: str, value: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from tallystick.airflow.lines import log_lines
-from tallystick.airflow.notes import leave_error
+from tallystick.airflow.notes import leave_error, leave_note
 from tallystick.airflow.task_ids import REPLAY
 from tallystick.errors import (
     InvalidPipeline,
@@ -29,28 +29,31 @@ log = logging.getLogger(__name__)
 
 WHEN_A_TASK_FAILS = "docs/how-to/when-a-task-fails.md"
 _TASK_OF_HINT = re.compile(
-    r"(?P<whose>this run's |the )?(?:(?:plan|stage) task|task `(?:plan|stage)`)(?: with its downstream)?"
+    r"(?P<whose>this run's |the )?(?:(?:plan|stage) task|(?:task )?`(?:plan|stage|commit)`)(?: with its downstream)?"
 )
 
 
 @contextmanager
-def airflow_errors(span: str = "", ti: Any = None) -> Iterator[None]:
+def airflow_errors(
+    span: str = "", ti: Any = None, *, leave: Callable[[Any, str], None] = leave_note
+) -> Iterator[None]:
     """Raise tallystick's errors as Airflow's: RetryLater is retried, Superseded and ActionRequired fail without a retry.
 
     The message is the error's own text, with both values and the next step, and the run's `span` (`span_of`) if there is
-    one. It is also logged in separate lines, because Airflow shows it only below a stack trace. If `ti` is given, the
-    note on the run's page and an XCom contain it, too. The cause is left out, because it is only tallystick's stack.
+    one. It is also logged in separate lines, because Airflow shows it only below a stack trace. If `ti` is given, an XCom
+    contains it, too, and so does the note on the run's page, which `leave` pushes. The cause is left out, because it is
+    only tallystick's stack.
     """
     try:
         yield
     except TallystickError as error:
         shown = with_span(error, span)
-        if getattr(ti, "task_id", None) == REPLAY:
-            shown = in_one_task(shown)
+        if _is_of_one_task(ti):
+            shown = type(shown)(shown.message, hint=in_one_task(shown.hint))
         retry = isinstance(error, RetryLater)
         log_lines(log.warning if retry else log.error, error_lines(shown))
         if ti is not None:
-            leave_error(ti, shown)
+            leave_error(ti, shown, leave)
         raise (AirflowException if retry else AirflowFailException)(str(shown)) from None
 
 
@@ -69,10 +72,15 @@ def with_span(error: TallystickError, span: str) -> TallystickError:
     return type(error)(message, hint=error.hint)
 
 
-def in_one_task(error: TallystickError) -> TallystickError:
-    """Return the error with a next step for a DAG whose only task is `replay`: its step names another task to clear."""
-    hint = _TASK_OF_HINT.sub(lambda found: f"{found['whose'] or ''}task `{REPLAY}`", error.hint)
-    return type(error)(error.message, hint=hint)
+def in_one_task(text: str) -> str:
+    """Return a next step for a DAG with `one_task`: what names the task `plan`, `stage` or `commit` names `replay`."""
+    return _TASK_OF_HINT.sub(lambda found: f"{found['whose'] or ''}task `{REPLAY}`", text)
+
+
+def _is_of_one_task(ti: Any) -> bool:
+    """Return True if a task, or another one of its DAG, is `replay`."""
+    dag = getattr(getattr(ti, "task", None), "dag", None)
+    return getattr(ti, "task_id", None) == REPLAY or REPLAY in getattr(dag, "task_dict", ())
 
 
 def error_from(written: Mapping[str, Any]) -> TallystickError | None:

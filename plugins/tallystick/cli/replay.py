@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tallystick.cli.errors import RETRY_LATER, exit_on_error, out, out_json
+from tallystick.errors import SettingsError, listed
 
 if TYPE_CHECKING:
     from tallystick.cli.replay_run import ReplayAnswer
     from tallystick.format.interval import Request
     from tallystick.format.page import Totals
     from tallystick.spark.in_one_process import ReplayedInterval
+
+
+# The extra `engine`. Without a check, the first of them would be missed only after the span is planned.
+_ENGINE = ("llvmlite", "numba", "numpy")
 
 
 class ReplayMode(StrEnum):
@@ -61,6 +67,7 @@ def replay(
     """Plan, stage and commit a span of a DAG file's pipeline in this process, without Airflow and Spark."""
     from tallystick.runtime.loading import loading
 
+    _check_engine()
     with loading():
         from tallystick.cli.replay_run import ReplayOptions, replayed, with_options
     options = ReplayOptions(
@@ -86,6 +93,16 @@ def replay(
         raise with_options(answer.result.lost[0])
     if not answer.result.complete:
         raise typer.Exit(RETRY_LATER)
+
+
+def _check_engine() -> None:
+    """Raise SettingsError if a package is missing without which no record is decoded."""
+    missing = [name for name in _ENGINE if find_spec(name) is None]
+    if missing:
+        raise SettingsError(
+            f"expected the packages {listed(_ENGINE)} in this environment, found no {listed(missing)}.",
+            hint="install them: pip install 'tallystick[engine]'.",
+        )
 
 
 def text(answer: ReplayAnswer) -> str:

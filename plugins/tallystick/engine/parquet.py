@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tallystick.engine.conform import conformed, entries_of
+from tallystick.engine.conform import conformed
+from tallystick.engine.encodings import encodings_of
 from tallystick.engine.room import ReportRoom
 from tallystick.engine.spill import TableSpill
 from tallystick.engine.upload import Upload
@@ -27,10 +28,9 @@ from tallystick.format.plan import PlannedTable
 from tallystick.format.report import FileReport, Lineage
 from tallystick.format.upkeep import DEFAULT
 from tallystick.tables.partitioning import PartitionValues, partitions_in, split_by_partition
-from tallystick.tables.schema import arrow_schema, uuid_bytes
+from tallystick.tables.schema import arrow_schema
 from tallystick.tables.statistics import column_statistics, split_offsets
 
-SAMPLE_ROWS = 4096
 Source = tuple[str, int]
 """A topic, by its name in the ledger, and a partition."""
 
@@ -204,7 +204,9 @@ class TableWriter:
         opened.rows += rows.num_rows
         if opened.writer is None:
             opened.sink = pa.OSFile(str(opened.path), "wb")
-            opened.writer = parquet_writer(opened.sink, rows, self._table.compression)
+            opened.writer = parquet_writer(
+                opened.sink, rows, self._table.compression, version=self._table.parquet_version
+            )
         opened.writer.write_table(rows, row_group_size=self._limits.group_rows)
         if opened.sink is not None and opened.sink.tell() >= self._file_bytes:
             self._send(opened.partition)
@@ -281,55 +283,22 @@ def _finish(opened: _OpenFile) -> None:
 
 
 def parquet_writer(
-    sink: pa.NativeFile, sample: pa.Table, compression: str = DEFAULT.compression
+    sink: pa.NativeFile,
+    sample: pa.Table,
+    compression: str = DEFAULT.compression,
+    *,
+    version: int = DEFAULT.parquet_version,
 ) -> pq.ParquetWriter:
     """Open a Parquet file for rows like `sample`, whose values determine the encodings."""
-    repeating = _repeating(sample)
-    # Offsets and timestamps ascend: stored as differences they take a tenth of the bytes.
-    ascending = [
-        f.name
-        for f in sample.schema
-        if f.name in ("_offset", "_timestamp") and f.name not in repeating
-    ]
+    repeating, encodings = encodings_of(sample, version)
     return pq.ParquetWriter(
         sink,
         sample.schema,
         compression="none" if compression == "uncompressed" else compression,
         compression_level=1 if compression == "zstd" else None,
         use_dictionary=repeating,
-        column_encoding=dict.fromkeys(ascending, "DELTA_BINARY_PACKED") or None,
+        column_encoding=encodings or None,
+        data_page_version=f"{version}.0",
         coerce_timestamps=None,
         store_schema=True,
     )
-
-
-def _repeating(sample: pa.Table) -> list[str]:
-    """Return the columns whose first rows repeat values: only these get a dictionary, which does not help the others."""
-    head = sample.slice(0, SAMPLE_ROWS).combine_chunks()
-    leaves = (leaf for f in head.schema for leaf in _leaves(f.name, head.column(f.name)))
-    return [
-        path
-        for path, values in leaves
-        if not pa.types.is_boolean(values.type)
-        and pc.count_distinct(values).as_py() * 4 <= len(values)
-    ]
-
-
-def _leaves(
-    path: str, values: pa.Array | pa.ChunkedArray
-) -> Iterator[tuple[str, pa.Array | pa.ChunkedArray]]:
-    """Yield the primitive columns of a column, by their paths (Parquet format, Nested Types)."""
-    kind = values.type
-    if pa.types.is_struct(kind):
-        for number, child in enumerate(values.flatten()):
-            yield from _leaves(f"{path}.{kind.field(number).name}", child)
-    elif pa.types.is_map(kind):
-        yield from _leaves(f"{path}.key_value", entries_of(_whole(values)))
-    elif pa.types.is_list(kind):
-        yield from _leaves(f"{path}.list.element", _whole(values).flatten())
-    else:
-        yield path, uuid_bytes(values)
-
-
-def _whole(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    return values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values

@@ -18,7 +18,7 @@ from tallystick.format.columns import TableColumn, check_columns
 from tallystick.format.interval import Interval, Request
 from tallystick.format.offsets import OffsetRange, Position
 from tallystick.format.registries import PlannedRegistry
-from tallystick.format.upkeep import COMPRESSIONS, DEFAULT
+from tallystick.format.upkeep import COMPRESSIONS, DEFAULT, PARQUET_VERSIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ def check_topic_identity(name: str, topic_id: str, cluster_id: str) -> None:
 class PlannedTable(StoredValue):
     """A table in the root of the plan's swap: the columns that the job writes, with their ids, and the partitioning.
 
-    `file_size_bytes`, `compression`: those of its upkeep.
+    `file_size_bytes`, `compression`, `parquet_version`: those of its upkeep.
     """
 
     name: str
@@ -95,6 +95,7 @@ class PlannedTable(StoredValue):
     partition_by: tuple[str, ...] = ()
     file_size_bytes: int = field(default=DEFAULT.file_size_bytes, metadata=OMITTED)
     compression: str = field(default=DEFAULT.compression, metadata=OMITTED)
+    parquet_version: int = field(default=DEFAULT.parquet_version, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         keys.check_name(self.name, "table")
@@ -105,6 +106,8 @@ class PlannedTable(StoredValue):
                 f"expected a file size and one of {', '.join(COMPRESSIONS)}, found {self.file_size_bytes} and "
                 f"{self.compression!r}"
             )
+        if self.parquet_version not in PARQUET_VERSIONS:
+            raise ValueError(f"expected Parquet version 1 or 2, found {self.parquet_version!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from tallystick.errors import InvalidPipeline, listed
-from tallystick.format.codec import StoredValue
+from tallystick.format.codec import OMITTED, StoredValue
 
 SNAPSHOTS_MAX = 1000
 METADATA_MAX = 1000
 FILE_BYTES_MIN, FILE_BYTES_MAX = 1 << 20, 2 << 30
 COMPRESSIONS = ("zstd", "snappy", "gzip", "uncompressed")
+PARQUET_VERSIONS = (1, 2)
 SORTABLE = (
     *("boolean", "int", "long", "decimal", "date", "time", "timestamp", "timestamptz"),
     *("string", "binary", "fixed"),
@@ -30,7 +31,8 @@ class Upkeep(StoredValue):
     too, at most 1,000 in all; None: no others are. Measured at each commit of the table, which never removes the current
     snapshot. `metadata_kept`: the earlier metadata files that the metadata log names. `file_size_bytes`: a data file that
     reaches it is closed, and another one begins. `compression`: that of Parquet files, `zstd`, `snappy`, `gzip` or
-    `uncompressed`. `sort_by`: the columns of the table's sort order, ascending, nulls first.
+    `uncompressed`. `sort_by`: the columns of the table's sort order, ascending, nulls first. `parquet_version`: with 2,
+    files also have the encodings and data pages that Parquet 2 added, which older readers refuse.
     Raises InvalidPipeline at once if a value is out of range.
     """
 
@@ -40,6 +42,7 @@ class Upkeep(StoredValue):
     file_size_bytes: int = 128 << 20
     compression: str = "zstd"
     sort_by: Sequence[str] = ()
+    parquet_version: int = field(default=1, metadata=OMITTED)
 
     def __post_init__(self) -> None:
         self._check_range("snapshots_kept", 1, SNAPSHOTS_MAX)
@@ -54,6 +57,11 @@ class Upkeep(StoredValue):
         if self.compression not in COMPRESSIONS:
             raise _refused(
                 f"unknown compression={self.compression!r}", f"use one of {listed(COMPRESSIONS)}."
+            )
+        if type(self.parquet_version) is not int or self.parquet_version not in PARQUET_VERSIONS:
+            raise _refused(
+                f"unknown parquet_version={self.parquet_version!r}",
+                f"use one of {listed(PARQUET_VERSIONS)}.",
             )
         if isinstance(self.sort_by, str):  # a string is also a sequence: of its characters
             raise _refused(

@@ -87,7 +87,7 @@ def error_json(error: BaseException) -> dict[str, str]:
     return {
         "kind": "error",
         "message": f"{type(error).__name__}: {error_line(str(error))}",
-        "hint": "read the driver's log above; then clear the stage task.",
+        "hint": "read the driver's log above; then clear this task.",
     }
 
 

@@ -29,6 +29,10 @@ from tallystick.format.columns import TableColumn
 from tallystick.format.upkeep import DEFAULT, Upkeep
 
 _MILLISECOND = timedelta(milliseconds=1)
+# Iceberg table properties, Write properties (1.11). With 2, parquet-java uses the encodings of Parquet 2, too.
+PAGE_VERSION = "write.parquet.page-version"
+# What only an upkeep that differs from the default has.
+_OPTIONAL = frozenset({TableProperties.MAX_SNAPSHOT_AGE_MS, PAGE_VERSION})
 
 
 def upkeep_properties(upkeep: Upkeep) -> dict[str, str]:
@@ -42,6 +46,8 @@ def upkeep_properties(upkeep: Upkeep) -> dict[str, str]:
     if upkeep.snapshots_kept_for is not None:
         age_ms = upkeep.snapshots_kept_for // _MILLISECOND
         found[TableProperties.MAX_SNAPSHOT_AGE_MS] = str(age_ms)
+    if upkeep.parquet_version != DEFAULT.parquet_version:
+        found[PAGE_VERSION] = str(upkeep.parquet_version)
     return found
 
 
@@ -79,8 +85,8 @@ def upkeep_changes(
     due: list[TableUpdate] = []
     if changed:
         due.append(SetPropertiesUpdate(updates=changed))
-    if TableProperties.MAX_SNAPSHOT_AGE_MS in found.keys() - declared.keys():
-        due.append(RemovePropertiesUpdate(removals=[TableProperties.MAX_SNAPSHOT_AGE_MS]))
+    if removed := sorted(_OPTIONAL & (found.keys() - declared.keys())):
+        due.append(RemovePropertiesUpdate(removals=removed))
     return UpkeepChanges(
         due=(*due, *_order_changes(metadata, sort_order(columns, upkeep.sort_by))),
         with_others=(SetPropertiesUpdate(updates=lacking),) if lacking else (),

@@ -328,6 +328,14 @@ def assert_refused(project: Project, message: str, *options: str, code: int = 77
     return text
 
 
+def test_an_environment_without_the_extra_engine_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tallystick.cli.replay._ENGINE", ("numpy", "no_such_package"))
+    error = assert_refused(project, "found no no_such_package")
+    assert "pip install 'tallystick[engine]'" in error
+
+
 @pytest.mark.parametrize(
     "job", [FRAMES, "raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')\n"]
 )

@@ -170,6 +170,10 @@ SAMPLE_PLAN_ACCEPTING = replace(
     registries=(PlannedRegistry(name="default", schemas=(SAMPLE_SCHEMA,)),),
 )
 
+SAMPLE_PLAN_PARQUET_2 = replace(
+    SAMPLE_PLAN, tables=(replace(SAMPLE_PLAN.tables[0], parquet_version=2),)
+)
+
 FILE_KEY = keys.data_file("flights", SAMPLE_PLAN.key, "attempt-1", "0", uuid(3))
 SAMPLE_FILE = FileReport(
     table="flights",

@@ -41,6 +41,7 @@ from unit.format.samples import (
     SAMPLE_PAGE_PENDING,
     SAMPLE_PLAN,
     SAMPLE_PLAN_ACCEPTING,
+    SAMPLE_PLAN_PARQUET_2,
     SAMPLE_RECORD,
     SAMPLE_RECORD_COMPACTING,
     SAMPLE_REPORT,
@@ -66,6 +67,7 @@ STORED: dict[str, StoredObject] = {
     "page": SAMPLE_PAGE,
     "plan": SAMPLE_PLAN,
     "plan that accepts dead letters": SAMPLE_PLAN_ACCEPTING,
+    "plan of files of Parquet 2": SAMPLE_PLAN_PARQUET_2,
     "report": SAMPLE_REPORT,
     "report with a lookback": SAMPLE_REPORT_LOOKBACK,
     "record": SAMPLE_RECORD,
@@ -194,7 +196,7 @@ def test_a_later_field_is_left_out_if_and_only_if_it_has_its_default(name: str) 
         without = type(value).decode(body, where=name)
         assert without.encode() == body
         default = Upkeep().to_json()
-        defaults = {**default, "upkeep": default, "reader_grace": None}
+        defaults = {**default, "upkeep": default, "reader_grace": None, "parquet_version": 1}
         cut = json.loads(value.encode())
         _at(cut, path[:-1])[path[-1]] = defaults[path[-1]]
         assert stored != _at(cut, path)
@@ -204,7 +206,8 @@ def test_a_later_field_is_left_out_if_and_only_if_it_has_its_default(name: str) 
 def _may_be_left_out(path: tuple[Any, ...]) -> bool:
     if path[-1] in ("upkeep", "reader_grace"):
         return True
-    return len(path) == 3 and path[0] == "tables" and path[-1] in ("file_size_bytes", "compression")
+    omitted = ("file_size_bytes", "compression", "parquet_version")
+    return len(path) == 3 and path[0] == "tables" and path[-1] in omitted
 
 
 def _is_map(path: tuple[Any, ...]) -> bool:
@@ -447,6 +450,10 @@ def _twice(value: Any) -> tuple[Any, Any]:
         (
             lambda: replace(SAMPLE_PLAN.tables[0], compression="lz4"),
             "one of zstd, snappy, gzip, uncompressed, found 134217728 and 'lz4'",
+        ),
+        (
+            lambda: replace(SAMPLE_PLAN.tables[0], parquet_version=3),
+            "expected Parquet version 1 or 2, found 3",
         ),
         (
             lambda: RootTable(uuid="x", metadata=None, columns=(), partition_by=()),

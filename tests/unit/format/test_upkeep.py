@@ -45,12 +45,25 @@ def test_a_number_outside_of_its_range_is_refused(name: str, least: int, most: i
         ),
         ({"snapshots_kept_for": timedelta(microseconds=1500)}, "in whole milliseconds, found 0:00"),
         ({"compression": "lz4"}, "unknown compression='lz4'"),
+        ({"parquet_version": 3}, "unknown parquet_version=3"),
+        ({"parquet_version": True}, "unknown parquet_version=True"),
+        ({"parquet_version": 2.0}, "unknown parquet_version=2.0"),
         ({"sort_by": "origin"}, "sort_by: expected a list, found the string 'origin'"),
         ({"sort_by": ["a", "b", "a"]}, "expected each column of sort_by once, found a, b, a"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_refused(wrong: dict[str, Any], problem: str) -> None:
     assert problem in refused(lambda: Upkeep(**wrong))
+
+
+def test_a_parquet_version_is_stored_only_if_it_is_not_the_first() -> None:
+    """The upkeep of a lake of an earlier version is read and written with the same bytes."""
+    first, second = Upkeep(), Upkeep(parquet_version=2)
+    assert "parquet_version" not in first.to_json()
+    assert Upkeep.from_json(first.to_json(), "upkeep") == first
+    assert second.to_json()["parquet_version"] == 2
+    assert Upkeep.from_json(second.to_json(), "upkeep") == second
+    assert second.changes(first) == ("parquet_version changes from 1 to 2",)
 
 
 @pytest.mark.parametrize(

@@ -224,13 +224,13 @@ def test_the_order_follows_a_renamed_column(small: SmallLake) -> None:
 
 
 def test_a_plan_has_the_size_and_the_compression_of_files(small: SmallLake) -> None:
-    declare(small, file_size_bytes=1 << 20, compression="gzip")
+    declare(small, file_size_bytes=1 << 20, compression="gzip", parquet_version=2)
     (planned,) = small.plan(days(2, 3)).intervals
     plan = small.lake.plan(planned.plan)
     assert plan is not None
-    found = {t.name: (t.file_size_bytes, t.compression) for t in plan.tables}
-    assert found["events"] == (1 << 20, "gzip")
-    assert found["per_kind"] == found["dead_letters"] == (128 << 20, "zstd")
+    found = {t.name: (t.file_size_bytes, t.compression, t.parquet_version) for t in plan.tables}
+    assert found["events"] == (1 << 20, "gzip", 2)
+    assert found["per_kind"] == found["dead_letters"] == (128 << 20, "zstd", 1)
 
 
 def test_an_object_of_a_lake_without_a_declared_upkeep_has_no_such_field(
@@ -242,7 +242,7 @@ def test_an_object_of_a_lake_without_a_declared_upkeep_has_no_such_field(
     for key in (keys.ROOT, planned.plan, record):
         found = small.store.get(key)
         assert found is not None
-        for name in (b'"upkeep"', b'"compression"', b'"file_size_bytes"'):
+        for name in (b'"upkeep"', b'"compression"', b'"file_size_bytes"', b'"parquet_version"'):
             assert name not in found.body
 
 

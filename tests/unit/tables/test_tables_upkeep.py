@@ -31,6 +31,7 @@ OF_DEFAULT = {
     "write.parquet.compression-codec": "zstd",
 }
 AGE = "history.expire.max-snapshot-age-ms"
+PAGES = "write.parquet.page-version"
 
 
 def row(day: int) -> dict[str, Any]:
@@ -47,7 +48,7 @@ def declare(table: Any, **upkeep: Any) -> None:
 
 def upkeep_of(table: Any, key: str | None = None) -> dict[str, str]:
     found = metadata_of(table, key).properties
-    return {name: found[name] for name in (*OF_DEFAULT, AGE) if name in found}
+    return {name: found[name] for name in (*OF_DEFAULT, AGE, PAGES) if name in found}
 
 
 def times(table: Any) -> list[timedelta]:
@@ -69,12 +70,19 @@ class TestProperties:
     def test_a_change_is_written_and_a_removed_value_is_removed(self, flights: Any) -> None:
         flights.commit(flights.files([row(1)]))
         assert upkeep_of(flights) == OF_DEFAULT
-        declare(flights, snapshots_kept_for=SECOND, file_size_bytes=1 << 20, compression="gzip")
+        declare(
+            flights,
+            snapshots_kept_for=SECOND,
+            file_size_bytes=1 << 20,
+            compression="gzip",
+            parquet_version=2,
+        )
         flights.commit()
         assert upkeep_of(flights) == OF_DEFAULT | {
             "write.target-file-size-bytes": "1048576",
             "write.parquet.compression-codec": "gzip",
             AGE: "1000",
+            PAGES: "2",
         }
         declare(flights)
         flights.commit()

@@ -16,8 +16,7 @@ from tallystick.airflow.messages import committed_lines, dead_line, stale_line
 from tallystick.airflow.metrics import measured, record_commit
 from tallystick.airflow.notes import commit_note
 from tallystick.airflow.opening import open_lake
-from tallystick.airflow.operators.context import RunStep, pulled, run_span
-from tallystick.airflow.outcome import airflow_errors
+from tallystick.airflow.operators.context import RunStep, pulled
 from tallystick.airflow.run import request_of
 from tallystick.airflow.run_summary import Covered, Own
 from tallystick.airflow.task_ids import COMMIT, PLAN, STAGE
@@ -53,11 +52,17 @@ class CommitStep(LineageEvents, RunStep):
         """
         started = time.monotonic()
         reports = {one["plan"]: one["report"] for one in staged}
-        with airflow_errors(run_span(context), context["ti"]):
+        with self.errors(context):
             lake = open_lake(self.pipeline)
             try:
                 own = self._commit_all(
-                    lake, [p["plan"] for p in planned["plans"] if not p["committed"]], reports
+                    lake,
+                    [
+                        p["plan"]
+                        for p in planned["plans"]
+                        if not p["committed"] or p["plan"] in reports
+                    ],
+                    reports,
                 )
             finally:
                 self.note_lineage(planned)  # after the swaps, also if one of the plans was lost
@@ -123,7 +128,7 @@ class CommitStep(LineageEvents, RunStep):
                     own.add(result, report)
                     record_commit(lake, self.pipeline.name, result, report)
                     if (dead := dead_line(result)) is not None:
-                        log_lines(self.log.warning, [dead])
+                        log_lines(self.log.warning, [self.named(dead)])
         if failed is not None:
             raise failed
         return own

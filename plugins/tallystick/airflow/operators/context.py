@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 from airflow.sdk import BaseOperator
@@ -22,6 +23,14 @@ class RunStep(BaseOperator):
     def leave(self, ti: Any, text: str) -> None:
         """Push a note for the run's page. Safe to repeat: see `leave_note`."""
         leave_note(ti, text)
+
+    def errors(self, context: Any) -> AbstractContextManager[None]:
+        """Raise tallystick's errors inside as Airflow's, with the span of the run: see `airflow_errors`."""
+        return airflow_errors(run_span(context), context["ti"], leave=self.leave)
+
+    def named(self, text: str) -> str:
+        """Return a text that names tasks to clear, with the names of this DAG's tasks."""
+        return text
 
 
 def run_span(context: Any) -> str:

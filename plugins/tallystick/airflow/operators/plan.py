@@ -16,7 +16,7 @@ from tallystick.airflow.messages import planned_lines
 from tallystick.airflow.metrics import measured
 from tallystick.airflow.opening import open_lake
 from tallystick.airflow.operators.context import RunStep, run_span
-from tallystick.airflow.outcome import airflow_errors, with_span
+from tallystick.airflow.outcome import with_span
 from tallystick.airflow.retention import found_at_risk, risk_note, warning_lines
 from tallystick.airflow.run import params_and_dates, request_of, utc
 from tallystick.airflow.task_ids import PLAN
@@ -46,7 +46,7 @@ class PlanStep(RunStep):
         """Plan, and return the keys. Safe to repeat: the same request finds its own grants and gets the same plans."""
         started = time.monotonic()
         run = context["dag_run"]
-        with airflow_errors(run_span(context), context["ti"]):
+        with self.errors(context):
             params, dates = params_and_dates(
                 run, parse_params(dict(context["params"])), infers=self.infers
             )

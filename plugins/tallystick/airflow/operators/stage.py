@@ -21,8 +21,8 @@ from tallystick.airflow.lines import log_lines
 from tallystick.airflow.links import LakeObjectLink
 from tallystick.airflow.metrics import measured, record_duration
 from tallystick.airflow.opening import open_lake
-from tallystick.airflow.operators.context import pulled, run_span
-from tallystick.airflow.outcome import airflow_errors, raise_reported_error, read_result
+from tallystick.airflow.operators.context import RunStep, pulled
+from tallystick.airflow.outcome import raise_reported_error, read_result
 from tallystick.airflow.run import request_of
 from tallystick.airflow.spark_submit import ScrubbedSparkSubmit, WithoutSpark
 from tallystick.airflow.task_ids import PLAN, STAGE
@@ -41,7 +41,7 @@ from tallystick.protocol.staging import offsets
 from tallystick.runtime.parent import die_with_parent
 
 
-class StageOperator(SparkSubmitOperator):
+class StageOperator(RunStep, SparkSubmitOperator):
     """The operator that stages all plans of the run with one spark-submit, or starts none if nothing is left to stage.
 
     Each try is an attempt with a prefix of its own, and ends with this task. The files that it stages are not visible
@@ -55,8 +55,6 @@ class StageOperator(SparkSubmitOperator):
     template_fields: Sequence[str] = ()
     operator_extra_links = (LakeObjectLink(),)
     ui_color = "#f6e8d5"
-    # What a person clears to plan again.
-    cleared = "plan task with its downstream"
     _driver: tuple[Cluster, str] | None = None
 
     def __init__(
@@ -81,7 +79,6 @@ class StageOperator(SparkSubmitOperator):
         self.stage_together = 1 if deferrable else stage_together
         self.deferrable = deferrable
         self.without_spark_offsets_max = without_spark_offsets_max
-        self.linked: str | None = None
 
     # The provider's execute returns nothing; this one returns the XCom that `commit` reads.
     def execute(self, context: Any) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -98,7 +95,7 @@ class StageOperator(SparkSubmitOperator):
         """
         die_with_parent()
         started = time.monotonic()
-        with airflow_errors(run_span(context), context["ti"]):
+        with self.errors(context):
             job = job_file(self.pipeline, self.job_root)
             deployed = self.pipeline.fingerprint(job.read_bytes())
             lake = open_lake(self.pipeline)
@@ -169,7 +166,7 @@ class StageOperator(SparkSubmitOperator):
         submitted: float,
     ) -> list[dict[str, Any]]:
         """Continue after the driver has ended: return the keys of plans and reports. Safe to repeat: it only reads."""
-        with airflow_errors(run_span(context), context["ti"]):
+        with self.errors(context):
             lake = open_lake(self.pipeline)
             log_lines(self.log.info, [f"driver {driver} ended: {event.get('state')}"])
             staged = staged_by(lake, plans, attempt, event)
@@ -223,7 +220,7 @@ class StageOperator(SparkSubmitOperator):
         if found is not None and found.fingerprint != deployed:
             changed = (
                 f"{found.interval} was committed by another job or declaration than the one deployed now.",
-                f"Next: clear this run's {self.cleared} to replace it.",
+                self.named("Next: clear this run's plan task with its downstream to replace it."),
             )
             log_lines(self.log.warning, changed)
 

@@ -11,6 +11,13 @@ that it has read.
 
 from tallystick.operations.commit.attempt import TableStager, commit
 from tallystick.operations.commit.report import check_report
-from tallystick.operations.commit.result import CommitResult, find_commit
+from tallystick.operations.commit.result import CommitResult, committed_report, find_commit
 
-__all__ = ["CommitResult", "TableStager", "check_report", "commit", "find_commit"]
+__all__ = [
+    "CommitResult",
+    "TableStager",
+    "check_report",
+    "commit",
+    "committed_report",
+    "find_commit",
+]

@@ -48,6 +48,21 @@ def find_commit(
     return entry
 
 
+def committed_report(
+    lake: Lake, snapshot: Snapshot, plan_key: keys.PlanKey
+) -> keys.ReportKey | None:
+    """Return the report with which a plan was committed, even if it was replaced since.
+
+    None if the plan is not committed, has no offsets, or gc has deleted its record.
+    """
+    start, end = keys.plan_interval(plan_key)
+    entry = snapshot.ledger(start, end).entry(Interval(start=start, end=end))
+    if entry is None or entry.committed is None:
+        return None
+    commits = lake.commits_of(entry)
+    return next((one.report for one in commits if one.plan == plan_key), None)
+
+
 def _already(
     snapshot: Snapshot, interval: Interval, plan_key: keys.PlanKey, generation: int, totals: Totals
 ) -> CommitResult:

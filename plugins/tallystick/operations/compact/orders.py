@@ -46,6 +46,7 @@ def orders_of(
         columns=tuple(columns),
         partition_by=state.partition_by,
         compression=state.upkeep.compression,
+        parquet_version=state.upkeep.parquet_version,
     )
     return [
         SharedFileOrder(

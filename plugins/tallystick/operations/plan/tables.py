@@ -88,6 +88,7 @@ def planned_tables(tables: Mapping[str, RootTable], pipeline: Pipeline) -> tuple
                 partition_by=table.partition_by,
                 file_size_bytes=table.upkeep.file_size_bytes,
                 compression=table.upkeep.compression,
+                parquet_version=table.upkeep.parquet_version,
             )
         )
     return tuple(planned)
