@@ -144,7 +144,7 @@ bench-growth: setup ## how the cost of a run grows: records to 50,000,000, parti
 	    $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
 
 .PHONY: bench-formats
-bench-formats: setup ## the whole job on nested documents, real flights, and Avro with a registry, every result checked (estimated 40 minutes on 2 cores); SEED, OUT
+bench-formats: setup ## the whole job on nested documents, real flights, and Avro with a registry, every result checked (23 minutes on 2 cores); SEED, OUT
 	$(RUN)/python -m bench.whole_job.formats $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
 
 .PHONY: bench-read
