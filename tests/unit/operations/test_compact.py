@@ -16,7 +16,7 @@ import pytest
 from support.small_lake import NOW, TOPIC, SmallLake, day, days, pipeline
 from tallystick.errors import Corrupt, InvalidRequest
 from tallystick.format import keys
-from tallystick.operations.compact import CompactOptions, CompactResult, compact
+from tallystick.operations.compact import CompactOptions, CompactResult, compact, local
 from tallystick.operations.compact import publish as publish_module
 from tallystick.operations.compact.local import LocalWriter
 from tallystick.operations.compare import compare
@@ -111,6 +111,32 @@ def test_small_files_become_one_and_no_row_changes(small: SmallLake) -> None:
     assert not result.left
     assert (result.tables["events"].files_before, result.tables["events"].files_after) == (8, 1)
     assert compacted(small).tables == {}, "nothing is left to do"
+
+
+def test_shared_files_are_written_as_the_upkeep_declares(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = Upkeep(compression="snappy", parquet_version=2)
+    small = SmallLake(
+        declared=lambda uri: replace(
+            pipeline(uri), tables=[replace(t, upkeep=declared) for t in pipeline(uri).tables]
+        )
+    )
+    for number in range(1, 5):
+        small.run(days(number, number + 1))
+    written: list[tuple[str, str, int]] = []
+    write = local.write_shared_file
+
+    def noted(store: Any, runtime: Any, order: Any, *given: Any, **named: Any) -> Any:
+        table = order.table
+        written.append((table.name, table.compression, table.parquet_version))
+        return write(store, runtime, order, *given, **named)
+
+    monkeypatch.setattr(local, "write_shared_file", noted)
+    compacted(small)
+    assert sorted(written) == [
+        ("dead_letters", "zstd", 1),
+        ("events", "snappy", 2),
+        ("per_kind", "snappy", 2),
+    ]
 
 
 def test_a_member_is_replaced_alone(small: SmallLake) -> None:
