@@ -79,8 +79,12 @@ def in_one_task(text: str) -> str:
 
 def _is_of_one_task(ti: Any) -> bool:
     """Return True if a task, or another one of its DAG, is `replay`."""
-    dag = getattr(getattr(ti, "task", None), "dag", None)
-    return getattr(ti, "task_id", None) == REPLAY or REPLAY in getattr(dag, "task_dict", ())
+    if getattr(ti, "task_id", None) == REPLAY:
+        return True
+    task = getattr(ti, "task", None)
+    # Not `task.dag`, which raises an error of its own for an operator outside of a DAG, in place of the one to show.
+    dag = None if task is None else task.get_dag()
+    return dag is not None and REPLAY in dag.task_dict
 
 
 def error_from(written: Mapping[str, Any]) -> TallystickError | None:

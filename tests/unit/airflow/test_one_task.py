@@ -24,6 +24,7 @@ from support.small_lake import day, days
 from tallystick.airflow.assets import partition_key
 from tallystick.airflow.dag import replay_dag
 from tallystick.airflow.declared import declared_dags
+from tallystick.airflow.operators.publish import PublishOperator
 from tallystick.airflow.operators.replay import ReplayOperator
 from tallystick.airflow.operators.stage import StageOperator
 from tallystick.airflow.outcome import airflow_errors, in_one_task
@@ -251,20 +252,27 @@ def test_an_error_keeps_the_note_of_an_earlier_step(
     assert note.endswith("Next: clear task `replay`.")
 
 
-def test_publish_names_the_task_of_its_dag() -> None:
-    dag = SimpleNamespace(task_dict={"replay": None, "publish": None})
+@pytest.mark.parametrize(
+    ("one_task", "shown"), [(True, "task `replay`"), (False, "`plan`"), (None, "`plan`")]
+)
+def test_another_task_of_the_dag_names_the_one_to_clear(
+    bench: Bench, one_task: bool | None, shown: str
+) -> None:
+    """As `publish` does. None: an operator outside of any DAG."""
+    if one_task is None:
+        task: Any = PublishOperator(task_id="publish", pipeline=bench.pipeline)
+    else:
+        (task, *_) = dag_of(bench, one_task=one_task).topological_sort()
     pushed: dict[str, Any] = {}
     ti = SimpleNamespace(
-        task_id="publish",
-        task=SimpleNamespace(dag=dag),
-        xcom_push=lambda key, value: pushed.update({key: value}),
+        task_id="publish", task=task, xcom_push=lambda key, value: pushed.update({key: value})
     )
     with (
-        pytest.raises(AirflowFailException, match="Next: clear task `replay`"),
+        pytest.raises(AirflowFailException, match=f"Next: clear {shown}"),
         airflow_errors("", ti),
     ):
         raise Superseded("found.", hint="clear `plan`.")
-    assert pushed["error"]["hint"] == "clear task `replay`."
+    assert pushed["error"]["hint"] == f"clear {shown}."
 
 
 def test_the_warning_of_many_dead_letters_names_this_task(replay: Replay) -> None:
