@@ -10,6 +10,7 @@ import gc
 import json
 import logging
 import re
+import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,7 +60,6 @@ from tallystick.store.open import open_store
 from tallystick.store.tries import UNKNOWN_S
 from tallystick_devstack.testing.fault_proxy import FaultProxy, Reply, Seen
 from tallystick_devstack.testing.faults import Call, Fault, FaultyStore
-from tallystick_devstack.testing.servers import free_port
 from unit.airflow.runs import FakeRun
 from unit.cli.invoke import tally, too_wide
 from unit.outputs.publications import SCOPE, publication
@@ -276,7 +276,19 @@ def registered(text: str) -> FrozenSchema:
     )
 
 
-PORT = free_port()
+def refused_port() -> int:
+    """Return a port that refuses connections until this process ends: it is bound, and nothing listens.
+
+    A port that is only free may be given to a server of another process meanwhile.
+    """
+    held = socket.socket()
+    held.bind(("127.0.0.1", 0))
+    port: int = held.getsockname()[1]
+    held.detach()
+    return port
+
+
+PORT = refused_port()
 SPAN = str(days(2, 3))
 CASES: dict[str, Case] = {
     "not_yet": Case(
