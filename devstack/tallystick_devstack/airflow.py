@@ -296,7 +296,9 @@ class AirflowStack:
                 "orphaned_tasks_check_interval": "30",
                 "enable_health_check": "False",
             },
-            "workers": {"min_heartbeat_interval": "2"},
+            # A task fails when the api-server responds to none of five requests within the timeout, and its log is then
+            # empty. With Airflow's five seconds, a busy machine fails the first task after the start.
+            "workers": {"min_heartbeat_interval": "2", "execution_api_timeout": "120"},
             "usage_data_collection": {"enabled": "False"},
         }
         named = {

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ from tallystick_devstack.process import wait_until
 from tallystick_devstack.stack import down, status, up
 
 DONE_S = 180
+# Longer than five requests of five seconds each with the pauses between them: Airflow's own limits.
+SILENT_S = 45
 GONE_S = 30
 DAG_ID = "escape"
 # The task leaves a process in its own session, like a lost Spark driver.
@@ -84,12 +87,20 @@ class Stack:
         supervisor = psutil.Process(self.up().supervisor_pid)
         return [supervisor, *supervisor.children(recursive=True)]
 
-    def run_escape(self) -> dict[str, object]:
+    def run_escape(self, *, api_server_silent_s: float = 0) -> dict[str, object]:
         """Unpause and trigger the DAG, and return the XCom of its task."""
         airflow = self.up().airflow()
         airflow.wait_for_dag(DAG_ID, deadline_s=DONE_S)
         airflow.set_paused(DAG_ID, paused=False)
         run_id = airflow.trigger(DAG_ID)["dag_run_id"]
+        if api_server_silent_s:
+            servers = [one for one in self.processes() if "api_server" in name_of(one)]
+            assert servers
+            for server in servers:
+                server.suspend()
+            time.sleep(api_server_silent_s)  # the length of the outage
+            for server in servers:
+                server.resume()
         state = airflow.wait_for_run(DAG_ID, run_id, deadline_s=DONE_S)["state"]
         assert state == "success", local(self, "logs", DAG_ID, run_id).stdout
         xcom = airflow.xcom(DAG_ID, run_id, "leave")
@@ -254,6 +265,10 @@ def test_tasks_find_the_parts_in_their_environment(stack: Stack) -> None:
     assert found["AWS_ENDPOINT_URL_S3"] == expected["AWS_ENDPOINT_URL_S3"]
     assert found["TALLYSTICK_KAFKA_DEFAULT"] == expected["TALLYSTICK_KAFKA_DEFAULT"]
     assert found["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_a_task_starts_when_the_api_server_has_answered_nothing_for_a_while(stack: Stack) -> None:
+    assert stack.run_escape(api_server_silent_s=SILENT_S)["SPARK_LOCAL_IP"] == "127.0.0.1"
 
 
 def shell(stack: Stack, script: str, *arguments: str) -> str:

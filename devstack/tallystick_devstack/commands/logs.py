@@ -50,6 +50,7 @@ def logs(
     from tallystick_devstack import task_logs
 
     place = {"state_dir": str(chosen.folder)}
+    scheduler_log = chosen.folder / "airflow" / "scheduler.log"
     if dag is None:
         with busy("reading Airflow"):
             dags, broken = task_logs.read_dags(api), task_logs.read_import_errors(api)
@@ -68,7 +69,7 @@ def logs(
     if as_json:
         out_json(place | _form(found))
     else:
-        out("\n".join((_head(found), *_errors(found))))
+        out("\n".join((_head(found), *_errors(found, scheduler_log))))
         printed: dict[str, tuple[int, int]] = {}
         _print_new(api, found, printed, everything=everything)
         while follow and not found.ended:
@@ -76,7 +77,7 @@ def logs(
             found = task_logs.read_run(api, dag, run_id, task=task)
             _print_new(api, found, printed, everything=everything)
             if found.ended:
-                out("\n".join(("", _head(found), *_errors(found))))
+                out("\n".join(("", _head(found), *_errors(found, scheduler_log))))
 
 
 def _check(
@@ -169,15 +170,19 @@ def _head(run: RunLogs) -> str:
     )
 
 
-def _errors(run: RunLogs) -> Iterator[str]:
-    """Yield the errors of failed tasks: the kind with both values, and the next step."""
+def _errors(run: RunLogs, scheduler_log: Path) -> Iterator[str]:
+    """Yield the errors of failed tasks: the kind with both values, and the next step.
+
+    A task that never started has no log: why is in the log of the scheduler.
+    """
     from tallystick.cli.text import INDENT, shown
 
     for task in run.tasks:
         if task.failed:
             yield ""
             yield f"{task.name} failed:"
-            for line in task.error or ("its log has no error: use --all.",):
+            empty = f"its log has no error: use --all, or read {scheduler_log}."
+            for line in task.error or (empty,):
                 yield from (f"{INDENT}{shown(text)}" for text in line.splitlines())
 
 
