@@ -12,6 +12,9 @@ from bench.whole_job.contender import BenchJob, BenchPlace, BenchStep, BenchWork
 from bench.whole_job.contenders.prepared import engine_python
 from bench.whole_job.contenders.tallystick import REPO, SETTINGS, Tallystick
 from bench.whole_job.contenders.tallystick_tasks import CLICK_TYPES, TOTAL_TYPES, ReplayOrder
+from tallystick.connections.kafka import KafkaSettings
+from tallystick.connections.resolve import env_name
+from tallystick_devstack.process import base_environment
 
 _DAG = '''"""Clicks by the hour."""
 
@@ -98,7 +101,11 @@ class TallystickReplay(Tallystick):
         assert self._python is not None, "prepare() comes first"
         words: list[str | Path] = [self._python, "-c", _TALLY, "replay", dag_file]
         words += ["--from", start, "--to", end]
-        env = self.environment(place) | {"PYTHONPATH": str(REPO / "plugins")}
+        # As in a user's shell: the command sets by itself what Airflow's operator sets for a driver.
+        env = base_environment() | self._space.endpoints.aws_environment()
+        kafka = KafkaSettings(bootstrap_servers=(self._space.endpoints.bootstrap,))
+        env[env_name(KafkaSettings, "default")] = kafka.as_env_json()
+        env["PYTHONPATH"] = str(REPO / "plugins")
         yield BenchStep(name="replay", argv=words, env=env, cwd=place.folder)
 
 

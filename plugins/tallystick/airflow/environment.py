@@ -18,6 +18,7 @@ from tallystick.connections.registry import RegistrySettings
 from tallystick.connections.resolve import env_name, env_prefix
 from tallystick.connections.smtp import SmtpSettings
 from tallystick.errors import InvalidPipeline, without_user_info
+from tallystick.runtime.memory import MEMORY_ENVIRONMENT
 
 RESULT_FILE_ENV = "TALLYSTICK_RESULT_FILE"
 LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
@@ -25,15 +26,6 @@ LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _NAMES = frozenset({"PATH", "HOME", "LANG", "TZ", "JAVA_HOME"})
 # Paths to the configuration of YARN and Kubernetes and to temporary files, and the locale and user. No secrets.
 _PLACES = frozenset({"HADOOP_CONF_DIR", "YARN_CONF_DIR", "KUBECONFIG", "TMPDIR", "LC_ALL", "USER"})
-# Batches of the same size are allocated and freed all the time. By default glibc returns each large block to the kernel
-# at once, and Arrow's allocator after 10 ms, so that the kernel clears the same pages again and again.
-_MEMORY = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),  # the largest that all versions of glibc accept
-    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),
-    "MIMALLOC_PURGE_DELAY": "1000",  # ms
-}
-# The threads that numpy starts for linear algebra wait for work in a busy loop at first, in each process.
-_THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 _PREFIXES = ("PYSPARK_", "SPARK_", "AWS_", "TALLYSTICK_")
 
 _CONF_ALLOWED = re.compile(
@@ -105,7 +97,7 @@ def driver_environment(
     kept[RESULT_FILE_ENV] = str(result_file)
     # The driver's output appears in the task's log when it is written, not when the driver ends.
     kept["PYTHONUNBUFFERED"] = "1"
-    kept |= {name: worker.get(name, value) for name, value in (_MEMORY | _THREADS).items()}
+    kept |= {name: worker.get(name, value) for name, value in MEMORY_ENVIRONMENT.items()}
     # The driver runs on this task's machine (client mode), so on its Python. The Python workers do only if they run here.
     workers = kept.get("PYSPARK_PYTHON", sys.executable)
     # A relative path such as ./environment/bin/python is in an archive that is unpacked for executors, and not here.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
@@ -66,8 +67,10 @@ def replay(
 ) -> None:
     """Plan, stage and commit a span of a DAG file's pipeline in this process, without Airflow and Spark."""
     from tallystick.runtime.loading import loading
+    from tallystick.runtime.memory import keep_freed_memory
 
     _check_engine()
+    keep_freed_memory(os.environ)
     with loading():
         from tallystick.cli.replay_run import ReplayOptions, replayed, with_options
     options = ReplayOptions(
