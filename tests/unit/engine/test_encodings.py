@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tallystick.engine.encodings import encodings_of
 from tallystick.engine.parquet import parquet_writer
 
 ROWS = 5_000
@@ -102,3 +104,59 @@ def test_other_readers_find_the_rows_of_both_versions(
 def test_files_of_version_2_are_smaller(rows: pa.Table, tmp_path: Path) -> None:
     one, two = (write(tmp_path / f"{v}.parquet", rows, version=v).stat().st_size for v in (1, 2))
     assert two < one
+
+
+MANY = 120_000
+
+
+def by_chance(different: int, rows: int = MANY) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.random.default_rng(7).integers(0, different, rows)
+
+
+def texts(numbers: np.ndarray[Any, np.dtype[np.int64]], *, width: int = 8) -> pa.Array:
+    return pa.array([f"{number * 7919:0{width}d}" for number in numbers.tolist()])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param(texts(by_chance(4)), True, id="four"),
+        pytest.param(texts(by_chance(5_000)), True, id="each 24 times"),
+        pytest.param(pa.array(by_chance(5_000) / 100), True, id="prices"),
+        pytest.param(texts(by_chance(12_000)), False, id="each 10 times"),
+        pytest.param(texts(by_chance(5_000), width=150), False, id="more than a page"),
+        pytest.param(texts(np.arange(MANY)), False, id="all different"),
+        # Of the first ones a half are different, as of 640 that come by chance.
+        pytest.param(pa.array(np.arange(MANY) // 2), False, id="ascending pairs"),
+        pytest.param(pa.array([None, 1.5] * (MANY // 2)), True, id="a half are null"),
+        pytest.param(pa.nulls(MANY, pa.string()), True, id="null"),
+        pytest.param(texts(by_chance(900, 2_000)), False, id="few rows"),
+        pytest.param(texts(by_chance(400, 2_000)), True, id="few rows that repeat"),
+        pytest.param(pa.array([], pa.string()), True, id="no rows"),
+    ],
+)
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("nested", [False, True])
+def test_columns_whose_values_repeat_have_a_dictionary(
+    values: pa.Array, expected: bool, parts: int, nested: bool
+) -> None:
+    if nested:
+        values = pa.StructArray.from_arrays([values], ["inner"])
+    size = len(values) // parts + 1
+    chunks = [values.slice(at, size) for at in range(0, max(len(values), 1), size)]
+    repeating, _ = encodings_of(pa.table({"a": pa.chunked_array(chunks, values.type)}), 1)
+    assert repeating == (["a.inner" if nested else "a"] if expected else [])
+
+
+def test_a_dictionary_of_values_that_repeat_makes_the_file_smaller(tmp_path: Path) -> None:
+    rows = pa.table({"page": texts(by_chance(5_000)), "price": pa.array(by_chance(5_000) / 100)})
+    path = write(tmp_path / "by_chance.parquet", rows, version=1)
+    without = tmp_path / "without.parquet"
+    pq.write_table(rows, without, use_dictionary=False, compression="zstd", compression_level=1)
+    assert path.stat().st_size < 0.8 * without.stat().st_size
+    assert pq.read_table(path) == rows
+
+
+def test_the_same_rows_have_the_same_encodings() -> None:
+    rows = pa.table({"page": texts(by_chance(7_400))})
+    assert len({str(encodings_of(rows, 1)) for _ in range(5)}) == 1
