@@ -126,6 +126,51 @@ def test_values_of_any_kind_in_place_of_each_other(name: str) -> None:
         assert decoded(bodies) == [exactly(body) for body in bodies]
 
 
+# Numbers of all forms, of up to more digits than are looked at at once, and what is none.
+NUMBERS = [
+    *("0", "-0", "7", "-7", "0.5", "-0.5", "10.25", "1e5", "1E5", "1.5e3", "2.5E-1", "1e", "1.5e"),
+    *("01", "-01", "00", "01.5", "-", "--1", "-x", "1.", "-1.", "1.x", "1.-5", "1.5.5", ".5", "1-"),
+    *("1x", "1.5x", "1 x", "+1", "1,", "1.5,"),
+    *("1" * size for size in (14, 15, 16, 17, 18, 19, 20, 40)),
+    *("0." + "1" * size for size in (12, 13, 14, 15, 16, 30)),
+    *("1" * size + ".5" for size in (12, 13, 14, 15, 16)),
+]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize("name", ["n", "other"])
+def test_numbers_of_any_form(name: str, number: str) -> None:
+    shape = f'{{"{name}":12, "id": "i"}}'.encode()
+    for text in (
+        f'{{"{name}":{number}, "id": "i"}}',
+        f'{{"{name}":{number}}}',
+        f'{{"{name}":{number}',
+    ):
+        bodies = [shape, shape, text.encode(), shape, shape, text.encode()]
+        assert decoded(bodies) == [exactly(body) for body in bodies]
+
+
+@pytest.mark.parametrize("inner", ["", '\\"', "é", "\x01", '"', "\\"])
+@pytest.mark.parametrize("behind", ['"}', '"', ""])
+def test_strings_of_any_length(inner: str, behind: str) -> None:
+    """Also at the end of all text, and if the next quote is one of the next record."""
+    for size in (0, 1, 6, 7, 8, 22, 23, 24, 30, 31, 32, 33, 40, 64, 65):
+        text = f'{{"n":1, "id": "{"x" * size}{inner}{behind}'.encode()
+        bodies = [b'{"n":1, "id": "i"}'] * 2 + [
+            text,
+            b'{"n":1, "id": "i"}',
+            b'{"n":1, "id": "i"}',
+            text,
+        ]
+        assert decoded(bodies) == [exactly(body) for body in bodies]
+
+
+@pytest.mark.parametrize("number", ["5", "-5", "12.5", "0", "123456789012345"])
+def test_short_values_are_read_by_the_shape(number: str) -> None:
+    bodies = [f'{{"n":{value}, "id": "i"}}'.encode() for value in ("1", "2", number, "3")]
+    assert hits(bodies) == 3
+
+
 scalars = st.sampled_from(["1", "-20", "1.5", "null", "true", '"s"', '"\\u0041"', '"é"', '"', "x"])
 nested = st.recursive(
     scalars,

@@ -15,6 +15,8 @@ import numpy as np
 from tallystick.engine.decode.json.scan import (
     ARRAY,
     ESCAPED,
+    FRACTION,
+    INTEGER,
     OBJECT,
     PLAIN,
     Array,
@@ -23,7 +25,13 @@ from tallystick.engine.decode.json.scan import (
     scalar,
 )
 from tallystick.runtime.compiled import part
-from tallystick.runtime.intrinsics import byte_at, word_at
+from tallystick.runtime.intrinsics import (
+    byte_at,
+    lowest_bit,
+    other_than_digits,
+    special_bytes,
+    word_at,
+)
 
 STEPS_MAX = 128
 # After so many more records of another shape than of the same one, the next rows are read without shapes.
@@ -52,6 +60,43 @@ def _is_same(text: Int, at: Int, start: Int, size: Int, limit: Int) -> bool:
         if byte_at(text, at + i) != byte_at(text, start + i):
             return False
     return True
+
+
+@part
+def _short(text: Int, at: Int, end: Int, limit: Int) -> tuple[Int, Int]:
+    """As `scalar`, by one look at 32 or 16 bytes if they have a string without escapes, or a number without exponent.
+
+    The bytes after the record may be looked at, but not those after `limit`, the end of all text.
+    """
+    byte = byte_at(text, at)
+    if byte == 34:
+        if at + 33 <= limit:
+            special = special_bytes(text, at + 1)
+            if special:
+                last = at + 1 + lowest_bit(special)
+                if last < end and byte_at(text, last) == 34:
+                    return last + 1, PLAIN
+        return scalar(text, at, end)
+    first = at + 1 if byte == 45 else at
+    if first + 16 <= limit:
+        others = other_than_digits(text, first)
+        if others:
+            size = lowest_bit(others)
+            after = first + size
+            if after < end and size > 0 and (size == 1 or byte_at(text, first) != 48):
+                following = byte_at(text, after)
+                if following == 46:
+                    others >>= np.uint64(size + 1)
+                    if others:
+                        size = lowest_bit(others)
+                        after += 1 + size
+                        if after < end and size > 0:
+                            following = byte_at(text, after)
+                            if following not in (101, 69):
+                                return after, FRACTION
+                elif following not in (101, 69):
+                    return after, INTEGER
+    return scalar(text, at, end)
 
 
 @part
@@ -113,7 +158,7 @@ def has_shape(
             return False
         begin, quoted = at, np.int64(0)
         if what == SCALAR:
-            at, kind = scalar(text, at, end)
+            at, kind = _short(text, at, end, limit)
             if kind in (PLAIN, ESCAPED):
                 quoted = np.int64(1)
         elif byte_at(text, at) in (123, 91):
