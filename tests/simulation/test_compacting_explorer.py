@@ -26,8 +26,8 @@ DETECTED_AT = {
     "deletes replace those before": 45,
     "gc forgets granted compactions": 27,
     "gc forgets the records of compactions": 117,
-    "no grant is needed": 250,
-    "numbers of rows are taken for positions": 12,
+    "no grant is needed": 178,
+    "numbers of rows are taken for positions": 10,
     "rows of a replaced plan are moved": 178,
     "rows that another compaction has are moved": 117,
 }

@@ -23,9 +23,9 @@ DETECTED_AT = {
     "a lower clear number succeeds": 59,
     "boundaries are not clamped": 141,
     "decided by generation, not by plan": 1_149,
-    "gc marks before its swap": 221,
+    "gc marks before its swap": 242,
     "gc without its swap": 32,
-    "gc without reader grace": 24,
+    "gc without reader grace": 426,
 }
 
 
