@@ -194,6 +194,23 @@ NAMES = (
     "at_once",
 )
 
+# Their scenarios neither kill a driver nor look at one: the wrapper of spark-submit runs their jobs without a JVM.
+WITHOUT_JVM = ("before", "during", "buttons", "pages", "shared")
+JOB_FILE_WITHOUT_JVM = JOB_FILE.replace(
+    "tallystick.spark import run", "support.no_spark import run"
+)
+# It drops spark-submit's own options: what is before the job.
+SPARK_SUBMIT = """\
+#!/bin/sh
+echo "$@" >> {project}/calls
+case "$*" in
+{cases})
+    until expr "$1" : '.*/spark_jobs/[a-z_]*\\.py$' > /dev/null; do shift; done
+    PYTHONPATH={repo}/plugins:{repo}/tests exec {python} "$@" ;;
+esac
+PYTHONPATH={repo}/plugins exec {real} "$@"
+"""
+
 Row = tuple[int, int, int]
 """(partition, offset, n) of one row of the table of events."""
 
@@ -209,19 +226,25 @@ def python_path(project: Path) -> str:
 
 
 def write_project(project: Path) -> None:
-    """Write the files of a user's project, with a spark-submit that records each of its calls."""
+    """Write the files of a user's project, with a spark-submit that records its calls and starts some without a JVM."""
     for folder in ("dags", "spark_jobs", "events", *(f"barriers/{name}" for name in NAMES)):
         (project / folder).mkdir(parents=True)
     (project / "plugins").symlink_to(REPO / "plugins")
     (project / "dags" / "january.py").write_text(DAG_FILE + DAGS)
     (project / "dags" / "declared.py").write_text(DAG_FILE + DECLARED)
     for name in NAMES:
-        (project / "spark_jobs" / f"{name}.py").write_text(JOB_FILE)
+        text = JOB_FILE_WITHOUT_JVM if name in WITHOUT_JVM else JOB_FILE
+        (project / "spark_jobs" / f"{name}.py").write_text(text)
     submit = project / "spark-submit"
-    real = Path(sys.executable).with_name("spark-submit")
-    # The Spark drivers run this tree's code, not an installed one.
+    # The drivers run this tree's code, not an installed one.
     submit.write_text(
-        f'#!/bin/sh\necho "$@" >> {project}/calls\nPYTHONPATH={REPO}/plugins exec {real} "$@"\n'
+        SPARK_SUBMIT.format(
+            project=project,
+            repo=REPO,
+            cases="|".join(f"*/spark_jobs/{name}.py*" for name in WITHOUT_JVM),
+            python=sys.executable,
+            real=Path(sys.executable).with_name("spark-submit"),
+        )
     )
     submit.chmod(0o755)
 

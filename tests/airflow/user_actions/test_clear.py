@@ -1,4 +1,7 @@
-"""User actions: Clear of each task before the commit, during its swap, and of a running task."""
+"""User actions: Clear of each task before the commit, during its swap, and of a running task.
+
+The drivers that are killed are Spark's; the jobs of the other pipelines run without a JVM, see user_action_project.py.
+"""
 
 from __future__ import annotations
 
