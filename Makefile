@@ -38,7 +38,7 @@ check: setup ## lint, types, layers, lock file
 	! git grep -nE '^(<{7}|>{7}) '  # what a merge left behind
 
 .PHONY: test
-test: setup ## all checks and tests, on real servers (27 minutes on 2 cores)
+test: setup ## all checks and tests, on real servers (80 minutes on 2 slow cores)
 	@command -v chromium chromium-browser > /dev/null || echo 'no Chromium: the tests that press buttons are skipped' \
 	    '(apt-get install --no-install-recommends chromium)'
 	$(MAKE) --no-print-directory --jobs 3 --output-sync check wheel test-protocol
