@@ -31,19 +31,10 @@ def dumps(value: Mapping[str, Any]) -> bytes:
         text = _ENCODER.encode(value)
     except ValueError as error:  # NaN, infinity, or an integer of thousands of digits
         raise TypeError(f"canonical JSON contains exact values only: {error}") from error
-    body = text.encode()
-    # The value that is read from the text differs if it has a float, or a key that was no string. The walk through all
-    # values is slower by far.
-    if _has_many_digits(body) or _DECODER.decode(text) != value:
-        _refuse_inexact(value)
-    return body
+    _refuse_inexact(value)
+    return text.encode()
 
 
-def _has_many_digits(body: bytes) -> bool:
-    return _MANY_DIGITS in body.translate(_DIGITS)
-
-
-_DECODER = json.JSONDecoder(parse_float=lambda _: None)
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
 )
@@ -84,7 +75,7 @@ def loads(body: bytes, *, where: str, format_name: str) -> dict[str, Any]:
         raise corrupt(where, f"nested deeper than {DEPTH_MAX}")
     try:
         text = body.decode("utf-8")
-        parse_int = _int64 if _has_many_digits(body) else None
+        parse_int = _int64 if _MANY_DIGITS in body.translate(_DIGITS) else None
         value = json.loads(
             text, parse_float=_no_float, parse_constant=_no_float, parse_int=parse_int
         )

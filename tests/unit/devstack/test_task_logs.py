@@ -202,6 +202,15 @@ def test_another_error_is_shown_with_the_frames_of_the_project(airflow: FakeAirf
     assert "KeyError: 'edit'" in result.stdout
 
 
+def test_of_a_failed_task_without_an_error_in_its_log_the_schedulers_log_is_named(
+    airflow: FakeAirflow,
+) -> None:
+    airflow.events["stage", 2] = [event("::group::Pre Execute")]
+    shown = "".join(tally("local", "logs", "wiki").stdout.split())
+    assert "stagefailed:itsloghasnoerror:use--all,orread" in shown
+    assert "airflow/scheduler.log." in shown
+
+
 def test_a_run_is_named_by_its_id_or_its_unique_beginning(airflow: FakeAirflow) -> None:
     assert tally_json("local", "logs", "wiki", FIRST)["run_id"] == FIRST
     assert tally_json("local", "logs", "wiki", "scheduled__2015-09-12T01")["run_id"] == FIRST

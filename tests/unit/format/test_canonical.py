@@ -57,7 +57,6 @@ wrong_keys = st.integers() | st.floats(allow_nan=False) | st.booleans() | st.non
 def test_one_inexact_value_or_key_anywhere_is_refused(
     value: Any, bad: Any, key: Any, depth: int, use_key: bool
 ) -> None:
-    """The comparison that saves the walk through all values misses none."""
     inner: Any = {key: value} if use_key else [value, bad]
     for _ in range(depth):
         inner = [value, inner] if depth % 2 else {"x": inner, "y": value}
