@@ -51,10 +51,11 @@ def test_a_test_that_does_not_end_is_printed(tmp_path: Path, workers: str) -> No
     ) as run:
         assert run.stderr is not None
         running = (line for line in run.stderr if line.startswith("still running after"))
-        printed = next(running, "")
+        # On a busy machine, the quick test takes longer than the plugin waits, too.
+        printed = any(line.rstrip().endswith("test_some.py::test_slow") for line in running)
         (tmp_path / "go").touch()
         run.stderr.read()
-    assert printed.rstrip().endswith("test_some.py::test_slow")
+    assert printed
     assert run.returncode == 0
 
 
