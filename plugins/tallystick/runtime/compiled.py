@@ -31,7 +31,7 @@ from tallystick.runtime.loop_cache import cache_folders, read_code, write_code
 
 F = TypeVar("F", bound=Callable[..., Any])
 # A part of the digest, which does not cover the module `compiling`: change it with what that generates.
-_CODE_FORMAT = "tallystick.loops/2"
+_CODE_FORMAT = "tallystick.loops/3"
 
 
 # ---------------------------------------------------------------- the types of arguments

@@ -8,7 +8,7 @@ Importing this module loads numba. Only a process that finds no code in the cach
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -69,7 +69,22 @@ def compiled(loops: Sequence[Loop]) -> bytes:
     machine = llvm.Target.from_triple(whole.triple).create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=get_host_cpu_features(), opt=3, reloc="pic", jit=True
     )
+    _optimize(whole, machine, {loop.name for loop in loops})
     return bytes(machine.emit_object(whole))
+
+
+def _optimize(module: Any, machine: Any, exported: Collection[str]) -> None:
+    """Optimize a linked module once more as a whole, of which only the exported functions are called from outside.
+
+    numba calls each function through a pointer, because another library may define it, and counts the references of each
+    array that it passes on. None of that is left when the function is a part of its caller.
+    """
+    for function in module.functions:
+        if not function.is_declaration and function.name not in exported:
+            function.linkage = "internal"
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    builder = llvm.create_pass_builder(machine, tuning)
+    builder.getModulePassManager().run(module, builder)
 
 
 _STUB = """

@@ -22,7 +22,7 @@ _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 MEMORY_ENVIRONMENT = {
     _MMAP_NAME: str(_MMAP_BYTES),
     _TRIM_NAME: str(_TRIM_BYTES),
-    "MIMALLOC_PURGE_DELAY": "1000",  # ms
+    "MIMALLOC_PURGE_DELAY": "20000",  # ms
 } | _ONE_THREAD
 """The environment of a process that stages records, for the process that starts it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import weakref
@@ -238,6 +239,15 @@ def test_a_function_that_numba_cannot_compile_is_not_hidden(folder: Path) -> Non
     with pytest.raises(numba.TypingError, match="nothing_that_numba_knows"):
         group.loops[0](1)
     assert not folder.exists()
+
+
+def test_a_part_is_compiled_into_its_loop(folder: Path) -> None:
+    """numba compiles a function for it, and one that counts the references of arrays."""
+    assert group_of(ADD, ALL[1]).loops[0](1, 2) == 5
+    (file,) = folder.iterdir()
+    functions = re.findall(rb"(?<!\w)(?:_ZN(?!08NumbaEnv)|NRT_)\w+", file.read_bytes())
+    assert len(functions) == 2  # with the arguments of each loop
+    assert all(b"compiling" in name for name in functions)
 
 
 def test_a_loop_that_allocates_is_refused(folder: Path) -> None:

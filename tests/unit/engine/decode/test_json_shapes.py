@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tallystick.engine.decode.json.exact import ExactRow
 from tallystick.engine.decode.json.layout import Layout
-from tallystick.engine.decode.json.locate import Found, find_values, locate
+from tallystick.engine.decode.json.locate import PAGE_SLOTS, Found, find_values, locate
 from tallystick.engine.decode.json.parsed import MismatchError
 from tallystick.engine.decode.json.rows import JsonDecoder
 from tallystick.engine.decode.json.shape import MISSES_MAX, PAUSE_ROWS, STEPS_MAX
@@ -324,3 +324,14 @@ def test_kept_other_fields_give_no_shape() -> None:
     bodies = [b'{"id":"x","n":%d}' % n for n in range(5)]
     rows = decoder.decode_values(pa.array(bodies, pa.binary())).rows.to_pylist()
     assert rows == [{"id": "x", "rest": f'{{"n":{n}}}'} for n in range(5)]
+
+
+@pytest.mark.parametrize("rows", [PAGE_SLOTS, PAGE_SLOTS + 1, 2 * PAGE_SLOTS + 7])
+def test_the_values_of_a_record_are_at_the_same_place_of_their_pages(rows: int) -> None:
+    values = pa.array([BODY] * rows, pa.binary())
+    unproven = np.zeros(rows, np.uint8)
+    found = locate(Layout(COLUMNS), values, unproven, bytes_max=1 << 20)
+    assert not unproven.any()
+    for what in ("kinds", "begins", "sizes"):
+        places = {found.of(node, what).ctypes.data % 4096 for node in range(3)}
+        assert len(places) == 1

@@ -67,6 +67,8 @@ from tallystick.runtime.intrinsics import address_of, byte_at, word_at, zeros
 
 PROVEN, UNPROVEN, FULL = range(3)
 SLOT_BYTES = 13
+# The kinds of so many slots, of one byte each, fill a page of memory.
+PAGE_SLOTS = 4_096
 loops = LoopGroup(__name__)
 # What the state machine does next: read a value, end one, begin an element or entry, or begin the first one.
 _VALUE, _AFTER, _ITEM, _OPENED = range(4)
@@ -125,7 +127,7 @@ def locate(
     """
     text, offsets = _buffers(values)
     rows = len(values)
-    capacity = np.full(layout.scopes, max(rows, 16), np.int64)
+    capacity = np.full(layout.scopes, _room(rows), np.int64)
     found = _empty(layout, capacity)
     row = 0
     while True:
@@ -135,6 +137,15 @@ def locate(
         if row >= rows:
             return Found(layout, text, found)
         found = _grown(layout, found, rows)
+
+
+def _room(rows: int) -> int:
+    """Return for how many slots per node a batch of records has room at first: of a large batch, for whole pages.
+
+    The values of all nodes of a record are then at the same place of their pages. A processor compares only that part of
+    the addresses to find out if a load, of text, has to wait for a store.
+    """
+    return -(-rows // PAGE_SLOTS) * PAGE_SLOTS if rows >= PAGE_SLOTS else max(rows, 16)
 
 
 def _empty(layout: Layout, capacity: Array) -> FoundArrays:
