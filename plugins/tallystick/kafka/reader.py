@@ -39,8 +39,8 @@ _CORRUPT: Final = kerrors.CorruptRecordError.errno
 class RangeReader:
     """A reader for ranges of one topic incarnation. Without `shared`, each range has connections of its own.
 
-    `fetch_bytes_max` limits a fetch, and half of it the first one; `batch_rows` and `batch_bytes` limit an Arrow batch. A
-    larger record batch is still read whole. `account` is the account of the last range. If `collect_aborted`,
+    `fetch_bytes_max` limits a fetch, and a quarter of it the first one; `batch_rows` and `batch_bytes` limit an Arrow
+    batch. A larger record batch is still read whole. `account` is the account of the last range. If `collect_aborted`,
     `aborted_times` has the offsets and timestamps of aborted data in the last range; an aborted batch at the edge of the
     range is decompressed for it.
     """
@@ -53,7 +53,7 @@ class RangeReader:
         topic_id: str,
         cluster_id: str,
         compacted: bool,
-        fetch_bytes_max: int = 4 << 20,
+        fetch_bytes_max: int = 8 << 20,
         batch_rows: int = 1 << 16,
         batch_bytes: int = 8 << 20,
         headers: bool = False,
@@ -164,7 +164,7 @@ class _Reading:
         has room for: joining small ones later would copy every value again.
         """
         # The bytes beyond the span are received for nothing, and a small span has only this fetch.
-        first_bytes = max(_ONE_BATCH_BYTES, self._reader.fetch_bytes_max // 2)
+        first_bytes = max(_ONE_BATCH_BYTES, self._reader.fetch_bytes_max // 4)
         pending: PendingFetch | None = self._send(self._span.start, bytes_max=first_bytes)
         silence = Silence(self._client, self._place)
         while pending is not None:

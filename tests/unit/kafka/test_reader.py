@@ -93,12 +93,12 @@ def test_temporary_errors_are_retried(run: Any, error: type[Exception]) -> None:
     assert script.requested == [0, 3, 3]
 
 
-def test_the_first_fetch_of_a_range_requests_half_of_the_bytes(run: Any) -> None:
+def test_the_first_fetch_of_a_range_requests_a_quarter_of_the_bytes(run: Any) -> None:
     """What follows the range in the log is received for nothing."""
     first = answer(error=kerrors.NotLeaderForPartitionError), answer(numbered(0, 3))
     script = Script(*first, answer(numbered(3, 5)), answer(numbered(5, 6)))
     assert run(script, 0, 6)[0] == values((0, 6))
-    assert [order.bytes_max >> 20 for order in script.orders] == [2, 2, 4, 4]
+    assert [order.bytes_max >> 20 for order in script.orders] == [2, 2, 8, 8]
 
 
 def test_a_lost_connection_is_retried(run: Any) -> None:

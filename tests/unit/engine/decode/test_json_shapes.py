@@ -59,7 +59,7 @@ def hits(bodies: list[bytes], columns: list[Column] | None = None) -> int:
     layout = Layout(columns or COLUMNS)
     values = pa.array(bodies, pa.binary())
     found: Found = locate(layout, values, np.zeros(len(bodies), np.uint8), bytes_max=1 << 20)
-    arrays = found._arrays
+    arrays = found.arrays
     for array in (arrays.kinds, arrays.length, arrays.used):
         array[:] = 0
     offsets = np.frombuffer(values.buffers()[1], np.int32)[: len(bodies) + 1]

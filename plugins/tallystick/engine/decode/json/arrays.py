@@ -6,6 +6,9 @@ marked, and `exact` decodes the whole record.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 import pyarrow as pa
 
@@ -13,7 +16,7 @@ from tallystick.engine.conform import repeated_keys, without_nulls
 from tallystick.engine.decode.json import read as json_read
 from tallystick.engine.decode.json import scan as json_scan
 from tallystick.engine.decode.json.layout import FIELDS, ColumnPlace, Node
-from tallystick.engine.decode.json.leaves import FoundField, bitmap, leaf_reader
+from tallystick.engine.decode.json.leaves import bitmap, leaf_reader
 from tallystick.engine.decode.json.locate import Found
 from tallystick.engine.decode.json.scan import Array
 from tallystick.format.types import LIST, MAP, STRUCT
@@ -21,29 +24,28 @@ from tallystick.tables.schema import arrow_field, column_type
 
 
 def column_array(
-    place: ColumnPlace, found: Found, needs_exact: Array, *, is_key: bool = False
+    place: ColumnPlace,
+    found: Found,
+    needs_exact: Array,
+    *,
+    is_key: bool = False,
+    flat: Mapping[ColumnPlace, pa.Array] = MappingProxyType({}),
 ) -> pa.Array:
     """Return the values of a column, one per slot of its scope; mark the slots that are not proven in `needs_exact`.
 
-    `is_key`: the column is the key of a map, whose numbers are strings.
+    `is_key`: the column is the key of a map, whose numbers are strings. `flat`: the columns that have been read.
     """
     for node in place.above:
         _require(found.of(node.number, "kinds"), _container(node), needs_exact)
     column, number = place.column, place.node.number
     kinds = found.of(number, "kinds")
     if column.type == STRUCT:
-        return _struct_array(place, found, kinds, needs_exact)
+        return _struct_array(place, found, kinds, needs_exact, flat)
     if column.type in (LIST, MAP):
         return _repeated_array(place, found, kinds, needs_exact)
-    return leaf_reader(column, is_key=is_key)(
-        FoundField(
-            text=found.text,
-            kinds=kinds,
-            begins=found.of(number, "begins"),
-            sizes=found.of(number, "sizes"),
-            needs_exact=needs_exact,
-        )
-    )
+    if place in flat:
+        return flat[place]
+    return leaf_reader(column, is_key=is_key)(found.field(number, needs_exact))
 
 
 def require_values(place: ColumnPlace, found: Found, needs_exact: Array) -> None:
@@ -64,7 +66,11 @@ def _require(kinds: Array, kind: int, needs_exact: Array) -> Array:
 
 
 def _struct_array(
-    place: ColumnPlace, found: Found, kinds: Array, needs_exact: Array
+    place: ColumnPlace,
+    found: Found,
+    kinds: Array,
+    needs_exact: Array,
+    flat: Mapping[ColumnPlace, pa.Array],
 ) -> pa.StructArray:
     present = _require(kinds, json_scan.OBJECT, needs_exact)
     children = []
@@ -72,7 +78,7 @@ def _struct_array(
         if part.column.required:
             absent = found.of(part.node.number, "kinds") <= json_scan.NULL
             needs_exact |= present & absent
-        child = column_array(part, found, needs_exact)
+        child = column_array(part, found, needs_exact, flat=flat)
         children.append(without_nulls(child) if part.column.required else child)
     mask = None if present.all() else pa.array(~present)
     return pa.StructArray.from_arrays(

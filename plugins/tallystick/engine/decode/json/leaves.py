@@ -27,6 +27,7 @@ from tallystick.tables.schema import arrow_type
 
 ALL_KINDS = (1 << json_scan.ARRAY + 1) - 1
 _FLOAT_NORMAL_MIN = float(np.finfo(np.float32).smallest_normal)
+_TIMES = ("timestamp", "timestamptz")
 _NUMPY = {
     "int": np.int32,
     "long": np.int64,
@@ -62,13 +63,41 @@ def _array(found: FoundField, kind: pa.DataType, *buffers: Array) -> pa.Array:
     return pa.Array.from_buffers(kind, len(valid), [present, *(pa.py_buffer(b) for b in buffers)])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeNumber:
+    """How a number of JSON becomes a whole number of a column: times 10**scale, in [low, high], of an Arrow type."""
+
+    kind: str
+    scale: int
+    low: int
+    high: int
+
+    def array(self, found: FoundField, out: Array) -> pa.Array:
+        """Return the Arrow array of numbers."""
+        return _array(
+            found, arrow_type(self.kind), out.astype(_NUMPY.get(self.kind, np.int64), copy=False)
+        )
+
+
+def whole_number(column: Column) -> WholeNumber | None:
+    """Return how a column's numbers are read, if it has whole numbers: integers, or times since 1970."""
+    kind, parse = column.type, column.parse
+    if kind in INT_BITS:
+        half = 1 << INT_BITS[kind] - 1
+        return WholeNumber(kind=kind, scale=0, low=-half, high=half - 1)
+    if kind in _TIMES and parse in EPOCH_FACTORS:
+        scale = len(str(EPOCH_FACTORS[parse])) - 1
+        return WholeNumber(kind=kind, scale=scale, low=FIRST_US, high=END_US - 1)
+    if kind == "date" and parse == EPOCH_DAYS:
+        return WholeNumber(kind=kind, scale=0, low=FIRST_DAY, high=END_DAY - 1)
+    return None
+
+
 def leaf_reader(column: Column, *, is_key: bool = False) -> Callable[[FoundField], pa.Array]:
     """Return the function that reads one field into `column`'s Arrow array and marks the rows that it cannot prove."""
     kind = column.type
-    if kind in INT_BITS:
-        bits = INT_BITS[kind]
-        low, high = -(1 << bits - 1), (1 << bits - 1) - 1
-        return lambda found: _scaled(found, kind, 0, low, high, strings=is_key)
+    if (number := whole_number(column)) is not None:
+        return lambda found: _scaled(found, number, strings=is_key)
     if decimal_size(kind):
         return lambda found: _decimals(found, kind)
     if kind in {"float", "double"}:
@@ -104,11 +133,6 @@ def provable_kinds(column: Column) -> int:
 
 def _time_reader(column: Column) -> Callable[[FoundField], pa.Array]:
     kind = column.type
-    if column.parse in EPOCH_FACTORS and kind != "date":
-        scale = len(str(EPOCH_FACTORS[column.parse])) - 1
-        return lambda found: _scaled(found, kind, scale, FIRST_US, END_US - 1)
-    if column.parse == EPOCH_DAYS:
-        return lambda found: _scaled(found, kind, 0, FIRST_DAY, END_DAY - 1)
     if column.parse in (None, "iso8601"):
         return _dates if kind == "date" else lambda found: _times(found, kind)
     if instants.takes_numbers(column):
@@ -116,23 +140,21 @@ def _time_reader(column: Column) -> Callable[[FoundField], pa.Array]:
     return lambda found: _through_text(found, column)
 
 
-def _scaled(
-    found: FoundField, kind: str, scale: int, low: int, high: int, *, strings: bool = False
-) -> pa.Array:
+def _scaled(found: FoundField, number: WholeNumber, *, strings: bool) -> pa.Array:
     out = np.zeros(len(found.kinds), np.int64)
     json_read.read_scaled(
         found.text,
         found.kinds,
         found.begins,
         found.sizes,
-        scale,
+        number.scale,
         strings,
-        low,
-        high,
+        number.low,
+        number.high,
         out,
         found.needs_exact,
     )
-    return _array(found, arrow_type(kind), out.astype(_NUMPY.get(kind, np.int64), copy=False))
+    return number.array(found, out)
 
 
 def _decimals(found: FoundField, kind: str) -> pa.Array:
@@ -163,6 +185,11 @@ def _doubles(found: FoundField, kind: str) -> pa.Array:
     json_read.read_doubles(
         found.text, found.kinds, found.begins, found.sizes, out, hard, found.needs_exact
     )
+    return doubles(found, kind, out, hard)
+
+
+def doubles(found: FoundField, kind: str, out: Array, hard: Array) -> pa.Array:
+    """Return the Arrow array of doubles or floats; those that are `hard` are read again."""
     for row in np.flatnonzero(hard).tolist():
         begin = found.begins[row]
         out[row] = float(found.text[begin : begin + found.sizes[row]].tobytes())
@@ -191,6 +218,11 @@ def _strings(found: FoundField, kind: pa.DataType) -> pa.Array:
     )
     out = np.empty(int(offsets[-1]), np.uint8)
     json_read.copy_strings(found.text, found.kinds, found.begins, offsets, found.sizes, out)
+    return strings(found, kind, offsets, out)
+
+
+def strings(found: FoundField, kind: pa.DataType, offsets: Array, out: Array) -> pa.Array:
+    """Return the Arrow array of strings."""
     return _array(found, kind, offsets, out)
 
 

@@ -22,6 +22,7 @@ from tallystick.engine.decode.json.layout import (
     Layout,
     LayoutArrays,
 )
+from tallystick.engine.decode.json.leaves import FoundField
 from tallystick.engine.decode.json.scan import (
     ARRAY,
     DEPTH_MAX,
@@ -98,17 +99,27 @@ class Found:
     def __init__(self, layout: Layout, text: Array, arrays: FoundArrays) -> None:
         self.text = text
         self._layout = layout
-        self._arrays = arrays
+        self.arrays = arrays
 
     def slots(self, scope: int) -> int:
         """Return how many slots a scope has."""
-        return int(self._arrays.used[scope])
+        return int(self.arrays.used[scope])
 
     def of(self, node: int, what: str) -> Array:
         """Return `kinds`, `begins`, `sizes` or `length` of a node."""
-        begin = int(self._arrays.base[node])
-        values: Array = getattr(self._arrays, what)
+        begin = int(self.arrays.base[node])
+        values: Array = getattr(self.arrays, what)
         return values[begin : begin + self.slots(self._layout.nodes[node].scope)]
+
+    def field(self, node: int, needs_exact: Array) -> FoundField:
+        """Return the values of a node for a reader, which marks the slots that it cannot prove in `needs_exact`."""
+        return FoundField(
+            text=self.text,
+            kinds=self.of(node, "kinds"),
+            begins=self.of(node, "begins"),
+            sizes=self.of(node, "sizes"),
+            needs_exact=needs_exact,
+        )
 
 
 def locate(

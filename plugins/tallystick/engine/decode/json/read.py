@@ -48,7 +48,7 @@ loops = LoopGroup(__name__)
 # for the values of later rows. (Where there is no value, the begin is any number.)
 _AHEAD = 16
 # Of a batch: its text, and by row kind, begin and size.
-_FIELD = (UINT8S, UINT8S, INT32S, INT32S)
+FIELD = (UINT8S, UINT8S, INT32S, INT32S)
 _POWERS = np.array([10.0**n for n in range(23)])
 # Ten times this plus nine still fits 64 bits.
 _APPENDABLE_MAX = 922_337_203_685_477_579
@@ -127,7 +127,7 @@ def _scaled(text: Int, at: Int, end: Int, scale: Int) -> tuple[bool, Int]:
     return True, -value if negative else value
 
 
-@loops.loop(*_FIELD, NUMBER, FLAG, NUMBER, NUMBER, INT64S_OUT, UINT8S_OUT)
+@loops.loop(*FIELD, NUMBER, FLAG, NUMBER, NUMBER, INT64S_OUT, UINT8S_OUT)
 def read_scaled(
     content: Array,
     kinds: Array,
@@ -141,7 +141,25 @@ def read_scaled(
     needs_exact: Array,
 ) -> None:
     """Read numbers (if `strings`, also from strings) times 10**scale into `out`; mark those outside [low, high]."""
-    text = address_of(content)
+    scaled_rows(
+        address_of(content), kinds, begins, sizes, scale, strings, low, high, out, needs_exact
+    )
+
+
+@part
+def scaled_rows(
+    text: Int,
+    kinds: Array,
+    begins: Array,
+    sizes: Array,
+    scale: Int,
+    strings: bool,
+    low: Int,
+    high: Int,
+    out: Array,
+    needs_exact: Array,
+) -> None:
+    """As `read_scaled`, with the address of the text."""
     for row in range(kinds.size):
         if row + _AHEAD < kinds.size:
             prefetch(text, begins[row + _AHEAD])
@@ -160,7 +178,7 @@ def read_scaled(
             needs_exact[row] = 1
 
 
-@loops.loop(*_FIELD, ArrayOf("<f8"), UINT8S_OUT, UINT8S_OUT)
+@loops.loop(*FIELD, ArrayOf("<f8"), UINT8S_OUT, UINT8S_OUT)
 def read_doubles(
     content: Array,
     kinds: Array,
@@ -171,7 +189,20 @@ def read_doubles(
     needs_exact: Array,
 ) -> None:
     """Read numbers into `out` if one correctly rounded operation suffices (Clinger 1990); mark the others `hard`."""
-    text = address_of(content)
+    doubles_rows(address_of(content), kinds, begins, sizes, out, hard, needs_exact)
+
+
+@part
+def doubles_rows(
+    text: Int,
+    kinds: Array,
+    begins: Array,
+    sizes: Array,
+    out: Array,
+    hard: Array,
+    needs_exact: Array,
+) -> None:
+    """As `read_doubles`, with the address of the text."""
     for row in range(kinds.size):
         if row + _AHEAD < kinds.size:
             prefetch(text, begins[row + _AHEAD])
@@ -284,7 +315,7 @@ def _unescaped(text: Int, at: Int, end: Int, out: Array, to: Int) -> Int:
     return to - first
 
 
-@loops.loop(*_FIELD, INT32S_OUT, UINT8S_OUT)
+@loops.loop(*FIELD, INT32S_OUT, UINT8S_OUT)
 def measure_strings(
     content: Array, kinds: Array, begins: Array, sizes: Array, offsets: Array, needs_exact: Array
 ) -> None:
@@ -314,6 +345,14 @@ def copy_strings(
     text: Array, kinds: Array, begins: Array, offsets: Array, sizes: Array, out: Array
 ) -> None:
     """Copy the bytes that `measure_strings` measured into `out`."""
+    strings_rows(text, kinds, begins, offsets, sizes, out)
+
+
+@part
+def strings_rows(
+    text: Array, kinds: Array, begins: Array, offsets: Array, sizes: Array, out: Array
+) -> None:
+    """As `copy_strings`."""
     address = address_of(text)
     for row in range(kinds.size):
         if row + _AHEAD < kinds.size:
@@ -360,7 +399,7 @@ def _day(text: Int, at: Int) -> tuple[bool, Int]:
     return True, 365 * shifted + shifted // 4 - shifted // 100 + shifted // 400 + of_year - 719468
 
 
-@loops.loop(*_FIELD, INT32S_OUT, UINT8S_OUT)
+@loops.loop(*FIELD, INT32S_OUT, UINT8S_OUT)
 def read_dates(
     content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
@@ -429,7 +468,7 @@ def _time(text: Int, at: Int, end: Int, zoned: bool) -> tuple[bool, Int]:
     return False, np.int64(0)
 
 
-@loops.loop(*_FIELD, FLAG, INT64S_OUT, UINT8S_OUT)
+@loops.loop(*FIELD, FLAG, INT64S_OUT, UINT8S_OUT)
 def read_times(
     content: Array,
     kinds: Array,
@@ -456,7 +495,7 @@ def read_times(
             needs_exact[row] = 1
 
 
-@loops.loop(*_FIELD, INT64S_OUT, UINT8S_OUT)
+@loops.loop(*FIELD, INT64S_OUT, UINT8S_OUT)
 def read_times_of_day(
     content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:
@@ -478,7 +517,7 @@ def read_times_of_day(
             needs_exact[row] = 1
 
 
-@loops.loop(*_FIELD, ArrayOf("|u1", 2), UINT8S_OUT)
+@loops.loop(*FIELD, ArrayOf("|u1", 2), UINT8S_OUT)
 def read_uuids(
     content: Array, kinds: Array, begins: Array, sizes: Array, out: Array, needs_exact: Array
 ) -> None:

@@ -21,6 +21,7 @@ from tallystick.engine.decode.groups import NO_VALUE, FramedDecoder
 from tallystick.engine.decode.halves import in_halves
 from tallystick.engine.decode.json.arrays import column_array, require_values, rest_texts
 from tallystick.engine.decode.json.exact import ExactRow
+from tallystick.engine.decode.json.flat import FlatColumns
 from tallystick.engine.decode.json.layout import Layout
 from tallystick.engine.decode.json.leaves import plain
 from tallystick.engine.decode.json.locate import locate
@@ -70,6 +71,7 @@ class JsonDecoder:
         self._exact = ExactRow(self._columns, rest=self._rest)
         read = [c for c in self._columns if c.name != self._rest]
         self._layout = Layout(read, keep_rest=self._rest is not None)
+        self._flat = FlatColumns.of(self._layout.places)
         self.schema = schema_of(decode.format)
         self._none = no_rows(self.schema)
 
@@ -91,10 +93,11 @@ class JsonDecoder:
         # Of the records that `locate` has proven, the readers may leave some to the exact rules, too.
         kept = np.flatnonzero(needs_exact == 0)
         unread = np.zeros(len(kept), np.uint8)
+        flat = self._flat.read(found, unread)
         arrays = {}
         for place in self._layout.places:
             require_values(place, found, unread)
-            arrays[place.column.name] = column_array(place, found, unread)
+            arrays[place.column.name] = column_array(place, found, unread, flat=flat)
         if self._rest is not None and self._layout.rest is not None:
             arrays[self._rest] = rest_texts(self._layout.rest, found)
         proven = pa.Table.from_arrays([arrays[c.name] for c in self._columns], schema=self.schema)
