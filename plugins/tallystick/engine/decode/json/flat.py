@@ -16,16 +16,16 @@ from tallystick.engine.decode.json.layout import ColumnPlace
 from tallystick.engine.decode.json.leaves import (
     WholeNumber,
     doubles,
-    strings,
+    leaf_array,
     whole_number,
 )
 from tallystick.engine.decode.json.locate import Found
 from tallystick.engine.decode.json.read import (
     FIELD,
-    doubles_rows,
+    copy_strings,
     measure_strings,
-    scaled_rows,
-    strings_rows,
+    read_doubles,
+    read_scaled,
 )
 from tallystick.engine.decode.json.scan import Array, Int
 from tallystick.format.types import STRUCT
@@ -39,7 +39,6 @@ from tallystick.runtime.compiled import (
     ArrayOf,
     LoopGroup,
 )
-from tallystick.runtime.intrinsics import address_of
 
 # The text of a block: a quarter of the cache of a core, which has its other arrays, too.
 BLOCK_BYTES = 256 << 10
@@ -111,7 +110,7 @@ class FlatColumns:
             arrays[place] = doubles(fields[place], place.column.type, numbers[i], hard[i])
         for i, place in enumerate(self.text):
             begin, end = spans[i]
-            arrays[place] = strings(fields[place], pa.string(), offsets[i], texts[begin:end])
+            arrays[place] = leaf_array(fields[place], pa.string(), offsets[i], texts[begin:end])
         return arrays
 
     def _jobs(self, found: Found, spans: Sequence[tuple[int, int]]) -> Array:
@@ -173,15 +172,14 @@ def read_flat(
     needs_exact: Array,
 ) -> None:
     """Read the values of all jobs, block by block; `kinds`, `begins` and `sizes` are those of all nodes."""
-    text = address_of(content)
     for first in range(0, rows, block_rows):
         last = min(first + block_rows, rows)
         for job in range(0, jobs.size, _WORDS):
             at, end = jobs[job + 1] + first, jobs[job + 1] + last
             row, row_end = jobs[job + 2] * rows + first, jobs[job + 2] * rows + last
             if jobs[job] == _WHOLE:
-                scaled_rows(
-                    text,
+                read_scaled(
+                    content,
                     kinds[at:end],
                     begins[at:end],
                     sizes[at:end],
@@ -193,8 +191,8 @@ def read_flat(
                     needs_exact[first:last],
                 )
             elif jobs[job] == _DOUBLE:
-                doubles_rows(
-                    text,
+                read_doubles(
+                    content,
                     kinds[at:end],
                     begins[at:end],
                     sizes[at:end],
@@ -204,7 +202,7 @@ def read_flat(
                 )
             else:
                 row += jobs[job + 2]
-                strings_rows(
+                copy_strings(
                     content,
                     kinds[at:end],
                     begins[at:end],

@@ -57,7 +57,8 @@ def bitmap(valid: Array) -> pa.Buffer:
     return pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
 
 
-def _array(found: FoundField, kind: pa.DataType, *buffers: Array) -> pa.Array:
+def leaf_array(found: FoundField, kind: pa.DataType, *buffers: Array) -> pa.Array:
+    """Return the Arrow array of values that have been read into buffers."""
     valid = found.valid
     present = None if valid.all() else bitmap(valid)
     return pa.Array.from_buffers(kind, len(valid), [present, *(pa.py_buffer(b) for b in buffers)])
@@ -74,7 +75,7 @@ class WholeNumber:
 
     def array(self, found: FoundField, out: Array) -> pa.Array:
         """Return the Arrow array of numbers."""
-        return _array(
+        return leaf_array(
             found, arrow_type(self.kind), out.astype(_NUMPY.get(self.kind, np.int64), copy=False)
         )
 
@@ -176,7 +177,7 @@ def _decimals(found: FoundField, kind: str) -> pa.Array:
         found.needs_exact,
     )
     out[:, 0], out[:, 1] = low_half, low_half >> 63
-    return _array(found, arrow_type(kind), out)
+    return leaf_array(found, arrow_type(kind), out)
 
 
 def _doubles(found: FoundField, kind: str) -> pa.Array:
@@ -202,13 +203,13 @@ def doubles(found: FoundField, kind: str, out: Array, hard: Array) -> pa.Array:
         with np.errstate(over="ignore"):
             out = out.astype(np.float32)
     found.needs_exact[~np.isfinite(out)] = 1
-    return _array(found, arrow_type(kind), out)
+    return leaf_array(found, arrow_type(kind), out)
 
 
 def _booleans(found: FoundField) -> pa.Array:
     true = found.kinds == json_scan.TRUE
     found.needs_exact[found.valid & ~true & (found.kinds != json_scan.FALSE)] = 1
-    return _array(found, pa.bool_(), np.packbits(true, bitorder="little"))
+    return leaf_array(found, pa.bool_(), np.packbits(true, bitorder="little"))
 
 
 def _strings(found: FoundField, kind: pa.DataType) -> pa.Array:
@@ -218,18 +219,13 @@ def _strings(found: FoundField, kind: pa.DataType) -> pa.Array:
     )
     out = np.empty(int(offsets[-1]), np.uint8)
     json_read.copy_strings(found.text, found.kinds, found.begins, offsets, found.sizes, out)
-    return strings(found, kind, offsets, out)
-
-
-def strings(found: FoundField, kind: pa.DataType, offsets: Array, out: Array) -> pa.Array:
-    """Return the Arrow array of strings."""
-    return _array(found, kind, offsets, out)
+    return leaf_array(found, kind, offsets, out)
 
 
 def _dates(found: FoundField) -> pa.Array:
     out = np.zeros(len(found.kinds), np.int32)
     json_read.read_dates(found.text, found.kinds, found.begins, found.sizes, out, found.needs_exact)
-    return _array(found, pa.date32(), out)
+    return leaf_array(found, pa.date32(), out)
 
 
 def _times(found: FoundField, kind: str) -> pa.Array:
@@ -238,7 +234,7 @@ def _times(found: FoundField, kind: str) -> pa.Array:
     json_read.read_times(
         found.text, found.kinds, found.begins, found.sizes, zoned, out, found.needs_exact
     )
-    return _array(found, arrow_type(kind), out)
+    return leaf_array(found, arrow_type(kind), out)
 
 
 def _texts(found: FoundField) -> pa.Array:
@@ -249,13 +245,13 @@ def _texts(found: FoundField) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     out = np.empty(int(offsets[-1]), np.uint8)
     json_read.copy_spans(found.text, begins, offsets, out)
-    return _array(found, pa.string(), offsets, out)
+    return leaf_array(found, pa.string(), offsets, out)
 
 
 def _uuids(found: FoundField) -> pa.Array:
     out = np.zeros((len(found.kinds), 16), np.uint8)
     json_read.read_uuids(found.text, found.kinds, found.begins, found.sizes, out, found.needs_exact)
-    return _array(found, pa.binary(16), out).cast(pa.uuid())
+    return leaf_array(found, pa.binary(16), out).cast(pa.uuid())
 
 
 def _times_of_day(found: FoundField) -> pa.Array:
@@ -263,7 +259,7 @@ def _times_of_day(found: FoundField) -> pa.Array:
     json_read.read_times_of_day(
         found.text, found.kinds, found.begins, found.sizes, out, found.needs_exact
     )
-    return _array(found, pa.time64("us"), out)
+    return leaf_array(found, pa.time64("us"), out)
 
 
 def _through_text(found: FoundField, column: Column) -> pa.Array:

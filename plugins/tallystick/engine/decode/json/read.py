@@ -141,25 +141,7 @@ def read_scaled(
     needs_exact: Array,
 ) -> None:
     """Read numbers (if `strings`, also from strings) times 10**scale into `out`; mark those outside [low, high]."""
-    scaled_rows(
-        address_of(content), kinds, begins, sizes, scale, strings, low, high, out, needs_exact
-    )
-
-
-@part
-def scaled_rows(
-    text: Int,
-    kinds: Array,
-    begins: Array,
-    sizes: Array,
-    scale: Int,
-    strings: bool,
-    low: Int,
-    high: Int,
-    out: Array,
-    needs_exact: Array,
-) -> None:
-    """As `read_scaled`, with the address of the text."""
+    text = address_of(content)
     for row in range(kinds.size):
         if row + _AHEAD < kinds.size:
             prefetch(text, begins[row + _AHEAD])
@@ -189,20 +171,7 @@ def read_doubles(
     needs_exact: Array,
 ) -> None:
     """Read numbers into `out` if one correctly rounded operation suffices (Clinger 1990); mark the others `hard`."""
-    doubles_rows(address_of(content), kinds, begins, sizes, out, hard, needs_exact)
-
-
-@part
-def doubles_rows(
-    text: Int,
-    kinds: Array,
-    begins: Array,
-    sizes: Array,
-    out: Array,
-    hard: Array,
-    needs_exact: Array,
-) -> None:
-    """As `read_doubles`, with the address of the text."""
+    text = address_of(content)
     for row in range(kinds.size):
         if row + _AHEAD < kinds.size:
             prefetch(text, begins[row + _AHEAD])
@@ -345,14 +314,6 @@ def copy_strings(
     text: Array, kinds: Array, begins: Array, offsets: Array, sizes: Array, out: Array
 ) -> None:
     """Copy the bytes that `measure_strings` measured into `out`."""
-    strings_rows(text, kinds, begins, offsets, sizes, out)
-
-
-@part
-def strings_rows(
-    text: Array, kinds: Array, begins: Array, offsets: Array, sizes: Array, out: Array
-) -> None:
-    """As `copy_strings`."""
     address = address_of(text)
     for row in range(kinds.size):
         if row + _AHEAD < kinds.size:
