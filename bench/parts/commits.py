@@ -1,20 +1,25 @@
 """The cost of a commit as a lake grows: CPU time, requests and bytes of the commit of 3 small tables, by its number.
 
-    python -m bench.parts.commits [--commits 1000] [--partitions 2]
+    python -m bench.parts.commits [--commits 1000] [--partitions 2] [--beside 40]
 
 Plans, stages and commits hourly intervals on a store in memory, so the CPU time is that of tallystick and its libraries
 alone. Each line is the median of the commits since the line before.
+
+Hours pass between the first commit and the last one, and the machine and the memory of this process change with them. So
+the last line compares further commits of the grown lake with those of a second lake of 100 intervals, in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -29,6 +34,7 @@ from tallystick.store.memory import MemoryStore
 
 HOUR = timedelta(hours=1)
 SHOWN = (1, 2, 10, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+YOUNG = 100  # intervals of the lake that the grown one is compared with: its metadata lists 50 snapshots
 
 
 class CostedStore:
@@ -113,46 +119,99 @@ def append_hour(log: FakeLog, number: int) -> None:
         partition.records.append(FakeRecord(at_ms=at_ms + 9, kind="dead"))
 
 
-def main() -> None:
-    """Commit intervals one after the other, and print the cost of some of them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--commits", type=int, default=1000)
-    parser.add_argument("--partitions", type=int, default=2)
-    options = parser.parse_args()
-    log = FakeLog()
-    log.create(TOPIC, partitions=options.partitions)
-    costed = CostedStore(MemoryStore())
-    small = SmallLake(store=costed, log=log)
-    print("commit    CPU ms  GET  PUT LIST      read   written", flush=True)
-    taken: list[tuple[float, Counter[str], Counter[str]]] = []
-    for number in range(1, options.commits + 1):
-        append_hour(log, number - 1)
-        (planned,) = small.plan(interval(number - 1)).intervals
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitCost:
+    """What one commit took: CPU seconds without those of the store, requests by verb, bytes that were read and written."""
+
+    cpu_s: float
+    requests: Counter[str]
+    bytes: Counter[str]
+
+
+class GrowingLake:
+    """A lake on a store of its own to which hourly intervals are committed."""
+
+    def __init__(self, *, partitions: int) -> None:
+        self._log = FakeLog()
+        self._log.create(TOPIC, partitions=partitions)
+        self._costed = CostedStore(MemoryStore())
+        self._small = SmallLake(store=self._costed, log=self._log)
+        self.committed = 0
+
+    def commit_next(self) -> CommitCost:
+        """Append, plan, stage and commit the next hour; return what the commit took.
+
+        A commit of a user is a process of its own. So the collector of garbage leaves out the objects of earlier commits,
+        which the store in memory keeps in this process.
+        """
+        log, small, costed = self._log, self._small, self._costed
+        append_hour(log, self.committed)
+        (planned,) = small.plan(interval(self.committed)).intervals
         report = stage(small.lake, log, planned.plan)
         costed.requests, costed.bytes = Counter(), Counter()
+        gc.freeze()
         began = time.process_time() - costed.own_s
         commit(small.lake, small.tables, plan_key=planned.plan, report_key=report)
         cpu_s = time.process_time() - costed.own_s - began
+        gc.unfreeze()
+        self.committed += 1
         # Copies: the store goes on to count the next plan and stage.
-        taken.append((cpu_s, costed.requests.copy(), costed.bytes.copy()))
+        return CommitCost(
+            cpu_s=cpu_s, requests=costed.requests.copy(), bytes=costed.bytes.copy()
+        )
+
+
+def main() -> None:
+    """Commit intervals one after the other, print the cost of some of them, and compare the last ones with a young lake's."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--commits", type=int, default=1000)
+    parser.add_argument("--partitions", type=int, default=2)
+    parser.add_argument("--beside", type=int, default=40, help="pairs of commits of the last line")
+    options = parser.parse_args()
+    grown = GrowingLake(partitions=options.partitions)
+    print("commit    CPU ms  GET  PUT LIST      read   written", flush=True)
+    taken: list[CommitCost] = []
+    for number in range(1, options.commits + 1):
+        taken.append(grown.commit_next())
         if number in SHOWN:
             print(line(number, taken), flush=True)
             taken = []
+    if options.commits > YOUNG and options.beside:
+        young = GrowingLake(partitions=options.partitions)
+        for _ in range(YOUNG):
+            young.commit_next()
+        print(compared(young, grown, options.beside))
 
 
-def line(number: int, taken: list[tuple[float, Counter[str], Counter[str]]]) -> str:
+def line(number: int, taken: list[CommitCost]) -> str:
     """Return the medians of these commits as text."""
 
     def median(values: Iterable[float]) -> float:
         return statistics.median(values)
 
-    cpu_ms = median(t[0] for t in taken) * 1000
-    verbs = [median(t[1][verb] for t in taken) for verb in ("GET", "PUT", "LIST")]
-    moved = [median(t[2][way] for t in taken) for way in ("read", "written")]
+    cpu_ms = median(t.cpu_s for t in taken) * 1000
+    verbs = [median(t.requests[verb] for t in taken) for verb in ("GET", "PUT", "LIST")]
+    moved = [median(t.bytes[way] for t in taken) for way in ("read", "written")]
     return (
         f"{number:6,}{cpu_ms:10.1f}"
         + "".join(f"{v:5.0f}" for v in verbs)
         + "".join(f"{b:10,.0f}" for b in moved)
+    )
+
+
+def compared(young: GrowingLake, grown: GrowingLake, pairs: int) -> str:
+    """Commit to both lakes in turn; return the medians and the least of the CPU times as text."""
+    first, last = young.committed, grown.committed
+    costs: dict[GrowingLake, list[float]] = {young: [], grown: []}
+    for pair in range(pairs):
+        for lake in (young, grown) if pair % 2 else (grown, young):
+            costs[lake].append(lake.commit_next().cpu_s * 1000)
+    few, many = costs[young], costs[grown]
+    middle = statistics.median(few), statistics.median(many)
+    return (
+        f"after {first:,} and after {last:,} intervals, {pairs} commits each in turn: median {middle[0]:.1f} and "
+        f"{middle[1]:.1f} ms ({middle[1] / middle[0]:.2f} times), least {min(few):.1f} and {min(many):.1f} ms "
+        f"({min(many) / min(few):.2f} times)"
     )
 
 
