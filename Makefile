@@ -130,16 +130,16 @@ bench-pictures: setup ## the page and the pictures of a published bundle: BUNDLE
 	$(RUN)/python -m bench.whole_job.page $(BUNDLE) > $(basename $(BUNDLE)).md
 
 .PHONY: bench-backfill
-bench-backfill: setup ## a backfill of 48 hourly intervals by tallystick and by plain Spark, every result checked (estimated 40 minutes on 2 cores); SEED, CONTENDERS, OUT
+bench-backfill: setup ## a backfill of 48 hourly intervals by tallystick and by plain Spark, every result checked (48 minutes on 2 cores); SEED, CONTENDERS, OUT
 	$(RUN)/python -m bench.whole_job.backfill $(if $(SEED),--seed $(SEED)) $(if $(CONTENDERS),--contenders $(CONTENDERS)) \
 	    $(if $(OUT),--out $(OUT))
 
 .PHONY: bench-start
-bench-start: setup ## what a small run's CPU seconds are spent on: processes, loading of modules (10 minutes); SEED, OUT
+bench-start: setup ## what a small run's CPU seconds are spent on: processes, loading of modules (7 minutes); SEED, OUT
 	$(RUN)/python -m bench.whole_job.start $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
 
 .PHONY: bench-growth
-bench-growth: setup ## how the cost of a run grows: records to 50,000,000, partitions, skew, tasks (hours); AXIS, RECORDS_MAX, SEED, OUT
+bench-growth: setup ## how the cost of a run grows: records to 50,000,000, partitions, skew, tasks (estimated an hour on 2 cores); AXIS, RECORDS_MAX, SEED, OUT
 	$(RUN)/python -m bench.whole_job.growth $(if $(AXIS),--axis $(AXIS)) $(if $(RECORDS_MAX),--records-max $(RECORDS_MAX)) \
 	    $(if $(SEED),--seed $(SEED)) $(if $(OUT),--out $(OUT))
 

@@ -121,7 +121,7 @@ def append_hour(log: FakeLog, number: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitCost:
-    """What one commit took: CPU seconds without those of the store, requests by verb, bytes that were read and written."""
+    """What one commit took: CPU seconds without those of the store, requests by verb, bytes read and written."""
 
     cpu_s: float
     requests: Counter[str]
@@ -156,13 +156,11 @@ class GrowingLake:
         gc.unfreeze()
         self.committed += 1
         # Copies: the store goes on to count the next plan and stage.
-        return CommitCost(
-            cpu_s=cpu_s, requests=costed.requests.copy(), bytes=costed.bytes.copy()
-        )
+        return CommitCost(cpu_s=cpu_s, requests=costed.requests.copy(), bytes=costed.bytes.copy())
 
 
 def main() -> None:
-    """Commit intervals one after the other, print the cost of some of them, and compare the last ones with a young lake's."""
+    """Commit intervals one after the other, print the cost of some, and compare the last ones with a young lake's."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--partitions", type=int, default=2)

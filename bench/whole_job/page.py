@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from bench.whole_job.backfill.page import backfill_page
+from bench.whole_job.backfill.report import WHAT as BACKFILL
 from bench.whole_job.bundle import read_bundle
 from bench.whole_job.formats.page import formats_page
 from bench.whole_job.formats.report import WHAT as FORMATS
@@ -27,7 +29,12 @@ Json = Mapping[str, Any]
 
 def page(bundle: Json, name: str) -> str:
     """Return the page of the bundle that is stored as `name`.json next to it."""
-    pages = {FORMATS: formats_page, GROWTH: growth_page, START: start_page}
+    pages = {
+        BACKFILL: backfill_page,
+        FORMATS: formats_page,
+        GROWTH: growth_page,
+        START: start_page,
+    }
     return pages.get(bundle["what"], whole_job_page)(bundle, name)
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from bench.whole_job.backfill.pictures import backfill_figures
+from bench.whole_job.backfill.report import WHAT as BACKFILL
 from bench.whole_job.bars import cost, per_million
 from bench.whole_job.bundle import read_bundle
 from bench.whole_job.formats.pictures import formats_figures
@@ -32,7 +34,12 @@ mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "tallystick", "font
 def main(bundle_file: Path, folder: Path) -> None:
     """Write the pictures of a bundle. Safe to repeat: they are replaced by the same bytes."""
     bundle = read_bundle(bundle_file)
-    figures = {FORMATS: formats_figures, GROWTH: growth_figures, START: start_figures}
+    figures = {
+        BACKFILL: backfill_figures,
+        FORMATS: formats_figures,
+        GROWTH: growth_figures,
+        START: start_figures,
+    }
     for name, figure in figures.get(bundle["what"], whole_job_figures)(bundle).items():
         path = folder / f"{bundle_file.stem}-{name}.svg"
         metadata = {"Date": None, "Description": f"bundle sha256 {bundle['sha256']}"}

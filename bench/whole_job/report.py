@@ -284,7 +284,8 @@ def head(bundle: Json) -> str:
     return (
         f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gb']} GB, {bundle['date']}, commit "
         f"{machine['commit'][:12]}{' with changes' if machine['changed'] else ''}, seed {settings['seed']}, "
-        f"{settings['rounds']} rounds{'' if bundle['complete'] else ', interrupted'}"
+        f"{settings['rounds']} {'round' if settings['rounds'] == 1 else 'rounds'}"
+        f"{'' if bundle['complete'] else ', interrupted'}"
     )
 
 

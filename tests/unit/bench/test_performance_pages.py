@@ -12,6 +12,7 @@ from bench.whole_job.page import page
 FOLDER = Path(__file__).parents[3] / "docs" / "performance"
 BUNDLES = sorted(FOLDER.glob("*.json"))
 PICTURES = {
+    "backfill": ("cost",),
     "formats": ("cost", "per-million"),
     "growth": ("records", "others"),
     "start": ("processes", "loading"),

@@ -29,6 +29,7 @@ from bench.whole_job.contender import (
     step_kind,
 )
 from bench.whole_job.contenders.tallystick_tasks import commit_staged
+from bench.whole_job.page import page
 from bench.whole_job.places import PARTITIONS
 from bench.whole_job.records import FROM_MS, HOUR_MS, FilledTopic, clicks
 from bench.whole_job.rounds import job_of, small_job
@@ -319,3 +320,21 @@ def test_the_steps_of_a_kind_are_summed(tmp_path: Path, capsys: pytest.CaptureFi
     (line,) = (one for one in by_step.splitlines() if one.startswith("tallystick-each"))
     assert line.split() == ["tallystick-each", "4.0", "4.0", "4.0", "-", "6"]
     assert max(map(len, tables.splitlines()[1:-1])) <= 100
+
+
+def test_the_page_has_both_tables_the_picture_and_the_settings() -> None:
+    bundle = _bundle(
+        _run("spark-loop", 10.0, "job"),
+        _run("tallystick", 6.0, "plan", "stage", "commit"),
+        _run("spark-submits", 30.0, "job-000", "job-001")
+        | {"ok": False, "problems": ["a row is missing"]},
+    )
+    contenders = {"tallystick": {"what": "ours", "versions": {}, "settings": {"steps": "three"}}}
+    text = page(bundle | {"contenders": contenders}, "backfill")
+    assert "2 hourly intervals of 20,000 records, one table" in text
+    assert "](backfill-cost.svg)" in text
+    # One run each: no spread.
+    assert "| tallystick | 6.0 | 3.0 | 500 | 1,000 | 123.5 | 1.67 | 0.33 |" in text
+    assert "| tallystick | 2.0 | 2.0 | 2.0 | - | 3 |" in text
+    assert "a row is missing" in text
+    assert "- **tallystick**: ours\n  - steps: three\n" in text
