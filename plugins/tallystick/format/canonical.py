@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tallystick.errors import Corrupt
 
-INT_MAX = 2**63 - 1
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 DEPTH_MAX = 64
 BODY_BYTES_MAX = 64 << 20
 # An integer beyond 64 bits has at least 19 digits, and so has its text.
@@ -40,21 +40,37 @@ _ENCODER = json.JSONEncoder(
 )
 
 
+_EXACT = frozenset({str, bool, type(None)})
+
+
 def _refuse_inexact(value: Any) -> None:
-    # json accepts only dict, and the check for any Mapping is slow. Most values are strings: skip the call for them.
+    # json accepts only dict, and the check for any Mapping is slow.
+    inside: Iterable[Any]
     if isinstance(value, dict):
-        for key, inner in value.items():
+        for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"expected a string as JSON key, found {key!r}")
-            if type(inner) is not str:
-                _refuse_inexact(inner)
+        inside = value.values()
     elif isinstance(value, list | tuple):
-        for inner in value:
-            if type(inner) is not str:
-                _refuse_inexact(inner)
+        inside = value
     elif isinstance(value, float):
         raise TypeError(f"canonical JSON: expected exact values only, found the float {value!r}")
-    elif isinstance(value, int) and not -INT_MAX - 1 <= value <= INT_MAX:
+    else:
+        if isinstance(value, int):
+            _refuse_large(value)
+        return
+    for one in inside:
+        # Most values are strings and integers: a call for each of them takes longer than the check.
+        kind = type(one)
+        if kind is int:
+            if not INT_MIN <= one <= INT_MAX:
+                _refuse_large(one)
+        elif kind not in _EXACT:
+            _refuse_inexact(one)
+
+
+def _refuse_large(value: int) -> None:
+    if not INT_MIN <= value <= INT_MAX:
         raise TypeError(f"{value} does not fit 64 bits")
 
 
@@ -129,6 +145,6 @@ def _no_float(text: str) -> Any:
 
 def _int64(text: str) -> int:
     value = int(text) if len(text) < 21 else INT_MAX + 1
-    if not -INT_MAX - 1 <= value <= INT_MAX:
+    if not INT_MIN <= value <= INT_MAX:
         raise ValueError(f"{text[:40]} does not fit 64 bits")
     return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum, StrEnum
 from typing import Any
 
 import pytest
@@ -42,11 +43,19 @@ def test_every_exact_value_round_trips(value: dict[str, Any]) -> None:
         ({"a": 10**5000}, "exact values only"),
         ({1: "a"}, "expected a string as JSON key"),
         ({"a": 2**63}, "does not fit 64 bits"),
+        ({"a": [-(2**63) - 1]}, "does not fit 64 bits"),
+        ({"a": IntEnum("Large", {"most": 2**63}).most}, "does not fit 64 bits"),
     ],
 )
 def test_inexact_values_are_not_written(value: Any, why: str) -> None:
     with pytest.raises(TypeError, match=why):
         dumps(value)
+
+
+def test_subclasses_of_text_and_integers_are_written_as_these() -> None:
+    large = IntEnum("Large", {"most": 2**63 - 1}).most
+    name = StrEnum("Name", {"short": "a"}).short
+    assert dumps({"a": large, "b": [name]}) == b'{"a":9223372036854775807,"b":["a"]}'
 
 
 inexact = st.floats() | st.integers(min_value=2**63) | st.integers(max_value=-(2**63) - 1)
