@@ -1,6 +1,6 @@
 """The cost of a commit as a lake grows: CPU time, requests and bytes of the commit of 3 small tables, by its number.
 
-    python -m bench.parts.commits [--commits 1000] [--partitions 2] [--beside 40]
+    python -m bench.parts.commits [--commits 1000] [--partitions 2] [--pairs 40]
 
 Plans, stages and commits hourly intervals on a store in memory, so the CPU time is that of tallystick and its libraries
 alone. Each line is the median of the commits since the line before.
@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--partitions", type=int, default=2)
-    parser.add_argument("--beside", type=int, default=40, help="pairs of commits of the last line")
+    parser.add_argument("--pairs", type=int, default=40, help="pairs of commits of the last line")
     options = parser.parse_args()
     grown = GrowingLake(partitions=options.partitions)
     print("commit    CPU ms  GET  PUT LIST      read   written", flush=True)
@@ -174,11 +174,11 @@ def main() -> None:
         if number in SHOWN:
             print(line(number, taken), flush=True)
             taken = []
-    if options.commits > YOUNG and options.beside:
+    if options.commits > YOUNG and options.pairs:
         young = GrowingLake(partitions=options.partitions)
         for _ in range(YOUNG):
             young.commit_next()
-        print(compared(young, grown, options.beside))
+        print(compared(young, grown, options.pairs))
 
 
 def line(number: int, taken: list[CommitCost]) -> str:
