@@ -131,7 +131,7 @@ def _break_even(bundle: Json, further: Mapping[str, float]) -> Iterator[str]:
     """Yield how many records an interval needs for `AIM`."""
     small, full = (bundle["settings"]["records"][size] for size in ("small", "full"))
     record_bytes = bundle["records"]["full"]["value_bytes"] / full
-    for name in ("tallystick-without-spark", "tallystick-best"):
+    for name in ("tallystick-replay", "tallystick-without-spark", "tallystick-best"):
         starts, runs = _runs(bundle, name, "small"), _runs(bundle, name, "full")
         if not starts or not runs or name not in further:
             continue
