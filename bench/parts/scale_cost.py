@@ -25,9 +25,11 @@ def measured(store: CostedStore, action: Callable[[], T]) -> tuple[T, Figures]:
     store.requests, store.bytes = Counter(), Counter()
     before_kib = resident_kib("VmRSS")
     Path("/proc/self/clear_refs").write_text(_RESET_PEAK)
-    cpu_s, wall_s = time.process_time() - store.own_s, time.perf_counter()
+    store.take_own_s()
+    cpu_s, wall_s = time.process_time(), time.perf_counter()
     result = action()
-    cpu_s, wall_s = time.process_time() - store.own_s - cpu_s, time.perf_counter() - wall_s
+    cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+    cpu_s -= store.take_own_s()
     peak_kib = resident_kib("VmHWM")
     figures: Figures = {
         "cpu_ms": cpu_s * 1000,
