@@ -55,23 +55,15 @@ def _refuse_inexact(value: Any) -> None:
         inside = value
     elif isinstance(value, float):
         raise TypeError(f"canonical JSON: expected exact values only, found the float {value!r}")
+    elif isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
+        raise TypeError(f"{value} does not fit 64 bits")
     else:
-        if isinstance(value, int):
-            _refuse_large(value)
         return
     for one in inside:
         # Most values are strings and integers: a call for each of them takes longer than the check.
         kind = type(one)
-        if kind is int:
-            if not INT_MIN <= one <= INT_MAX:
-                _refuse_large(one)
-        elif kind not in _EXACT:
+        if not (kind in _EXACT or (kind is int and INT_MIN <= one <= INT_MAX)):
             _refuse_inexact(one)
-
-
-def _refuse_large(value: int) -> None:
-    if not INT_MIN <= value <= INT_MAX:
-        raise TypeError(f"{value} does not fit 64 bits")
 
 
 def corrupt(where: str, why: str) -> Corrupt:
