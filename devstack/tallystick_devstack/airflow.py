@@ -288,10 +288,11 @@ class AirflowStack:
                 "parsing_processes": "1",
                 "print_stats_interval": "0",
             },
-            # A killed task is detected after about half a minute, not after five minutes.
             "scheduler": {
                 "scheduler_idle_sleep_time": "0.3",
-                "task_instance_heartbeat_timeout": "20",
+                # A task without heartbeats is failed after this time. It is longer than `execution_api_timeout`: the
+                # api-server of a busy machine may answer a heartbeat late, and the task still runs.
+                "task_instance_heartbeat_timeout": "180",
                 "task_instance_heartbeat_timeout_detection_interval": "5",
                 "orphaned_tasks_check_interval": "30",
                 "enable_health_check": "False",

@@ -56,6 +56,20 @@ with DAG("fails", schedule=None):
         raise ValueError("no rows")
     count()
 """
+WAITING_ID = "waits"
+# It ends when the test has created the file, and is not retried.
+WAITING = """
+import time
+from pathlib import Path
+from airflow.sdk import DAG, task
+
+with DAG("waits", schedule=None):
+    @task(task_id="wait", retries=0)
+    def wait():
+        while not (Path(__file__).parents[1] / "go").exists():
+            time.sleep(0.2)
+    wait()
+"""
 TALLY = [sys.executable, "-c", "from tallystick.cli import main; main()"]
 
 
@@ -94,18 +108,22 @@ class Stack:
         airflow.set_paused(DAG_ID, paused=False)
         run_id = airflow.trigger(DAG_ID)["dag_run_id"]
         if api_server_silent_s:
-            servers = [one for one in self.processes() if "api_server" in name_of(one)]
-            assert servers
-            for server in servers:
-                server.suspend()
-            time.sleep(api_server_silent_s)  # the length of the outage
-            for server in servers:
-                server.resume()
+            self.silence_the_api_server(api_server_silent_s)
         state = airflow.wait_for_run(DAG_ID, run_id, deadline_s=DONE_S)["state"]
         assert state == "success", local(self, "logs", DAG_ID, run_id).stdout
         xcom = airflow.xcom(DAG_ID, run_id, "leave")
         assert isinstance(xcom, dict)
         return xcom
+
+    def silence_the_api_server(self, silent_s: float) -> None:
+        """Stop all processes of the api-server for a while: it accepts connections, and answers nothing."""
+        servers = [one for one in self.processes() if "api_server" in name_of(one)]
+        assert servers
+        for server in servers:
+            server.suspend()
+        time.sleep(silent_s)  # the length of the outage
+        for server in servers:
+            server.resume()
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +132,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     running = Stack(project_dir, make_project(project_dir))
     (project_dir / "dags" / "escape.py").write_text(SOURCE)
     (project_dir / "dags" / "fails.py").write_text(FAILING)
+    (project_dir / "dags" / "waits.py").write_text(WAITING)
     running.up()
     yield running
     down(running.state_dir)
@@ -269,6 +288,18 @@ def test_tasks_find_the_parts_in_their_environment(stack: Stack) -> None:
 
 def test_a_task_starts_when_the_api_server_has_answered_nothing_for_a_while(stack: Stack) -> None:
     assert stack.run_escape(api_server_silent_s=SILENT_S)["SPARK_LOCAL_IP"] == "127.0.0.1"
+
+
+def test_a_task_goes_on_when_the_api_server_answers_no_heartbeat_for_a_while(stack: Stack) -> None:
+    airflow = stack.up().airflow()
+    airflow.wait_for_dag(WAITING_ID, deadline_s=DONE_S)
+    airflow.set_paused(WAITING_ID, paused=False)
+    run_id = airflow.trigger(WAITING_ID)["dag_run_id"]
+    airflow.wait_for_task(WAITING_ID, run_id, "wait", states={"running"}, deadline_s=DONE_S)
+    stack.silence_the_api_server(SILENT_S)
+    (stack.project_dir / "go").touch()
+    state = airflow.wait_for_run(WAITING_ID, run_id, deadline_s=DONE_S)["state"]
+    assert state == "success", local(stack, "logs", WAITING_ID, run_id).stdout
 
 
 def shell(stack: Stack, script: str, *arguments: str) -> str:

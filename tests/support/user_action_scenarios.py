@@ -24,6 +24,14 @@ from support.user_action_driver import ActionStack
 
 T = TypeVar("T")
 
+EVERY_TEST = [
+    # Only the authors of kafka-python, PyIceberg and Airflow's clients can act on their warnings.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    # The first test waits until the scenarios of all have used the cores: half an hour was not enough for a slow machine.
+    pytest.mark.timeout(4500),
+]
+
 
 @dataclass(frozen=True)
 class Scenario:

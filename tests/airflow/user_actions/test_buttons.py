@@ -12,18 +12,14 @@ import pytest
 from support.airflow_pages import Pages, Pressed, open_pages
 from support.user_action_driver import DEADLINE_S, Driver
 from support.user_action_project import Row, day
-from support.user_action_scenarios import scenario
+from support.user_action_scenarios import EVERY_TEST, scenario
 from tallystick.format import keys
 from tallystick.format.page import Entry
 from tallystick.format.root import Root
 from tallystick.operations.run_request import defaults
 from tallystick_devstack.airflow_api import backfill_body, clear_body, trigger_body
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 DAG = "buttons"
 SCHEDULED = f"scheduled__{day(2).isoformat()}"
 TASKS = ("plan", "stage", "commit")

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import pytest
-
 from support.user_action_driver import DEADLINE_S, Driver
 from support.user_action_project import Row, day
-from support.user_action_scenarios import scenario
+from support.user_action_scenarios import EVERY_TEST, scenario
 from tallystick.format.page import Entry
 from tallystick.operations.status import Status
 from tallystick_devstack.process import wait_until
 from tallystick_devstack.stack import process_runs
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -21,17 +20,13 @@ from support.user_action_project import (
     Row,
     day,
 )
-from support.user_action_scenarios import scenario
+from support.user_action_scenarios import EVERY_TEST, scenario
 from tallystick.format.page import Entry
 from tallystick.format.root import Root
 from tallystick.tables.reading import static_table
 from tallystick_devstack.process import wait_until
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 RUN = "day_1"
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from support.user_action_driver import DEADLINE_S, POLL_S, Driver, environment_of, parent_of
 from support.user_action_project import Row, day
-from support.user_action_scenarios import scenario
+from support.user_action_scenarios import EVERY_TEST, scenario
 from tallystick.errors import InvalidRequest
 from tallystick.format import keys
 from tallystick.format.page import Entry
@@ -24,11 +24,7 @@ from tallystick.operations.status import Status
 from tallystick_devstack.process import wait_until
 from tallystick_devstack.stack import process_runs
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 TASKS = ("plan", "stage", "commit")
 
 

@@ -17,16 +17,12 @@ from pathlib import Path
 import pytest
 
 from support.user_action_driver import ActionStack
-from support.user_action_scenarios import Scenarios
+from support.user_action_scenarios import EVERY_TEST, Scenarios
 from tallystick.errors import InvalidRequest
 from tallystick_devstack.airflow_api import AirflowApi
 from tallystick_devstack.process import wait_until
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 DAG_ID = "three"
 DONE_S = 180
 # The only client polls now.

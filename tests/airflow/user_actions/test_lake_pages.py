@@ -8,23 +8,18 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-import pytest
 from playwright.sync_api import Frame, Page
 
 from support.airflow_pages import open_pages
 from support.user_action_driver import DEADLINE_S, Driver
 from support.user_action_project import Row, day
-from support.user_action_scenarios import scenario
+from support.user_action_scenarios import EVERY_TEST, scenario
 from tallystick.operations.run_request import defaults
 from tallystick.operations.status import Status, read_log
 from tallystick_devstack.airflow_api import trigger_body
 from tallystick_devstack.process import wait_until
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 DAG = "pages"
 RUNS = {"day_1": (1, 2), "day_3": (3, 4)}
 """The runs before the browser is opened: they leave day 2 as a gap."""

@@ -6,18 +6,12 @@ import os
 import signal
 from dataclasses import dataclass
 
-import pytest
-
 from support.user_action_driver import Driver
 from support.user_action_project import Row, day
-from support.user_action_scenarios import scenario
+from support.user_action_scenarios import EVERY_TEST, scenario
 from tallystick.format.page import Entry
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 
 
 @dataclass(frozen=True)

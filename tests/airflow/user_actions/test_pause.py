@@ -8,19 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
 from support.user_action_driver import DEADLINE_S, POLL_S, Driver
-from support.user_action_scenarios import scenario
+from support.user_action_scenarios import EVERY_TEST, scenario
 from tallystick.format.page import Entry
 from tallystick.operations.status import Gap
 from tallystick_devstack.process import wait_until
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 MINUTE = timedelta(minutes=1)
 
 

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 
 from support.canaries import ENVIRONMENT, all_places, canaries_in, find_canaries, s3_client
@@ -28,18 +27,13 @@ from support.user_action_project import (
     day,
     value,
 )
-from support.user_action_scenarios import Scenarios, scenario
+from support.user_action_scenarios import EVERY_TEST, Scenarios, scenario
 from tallystick.format.page import Entry
 from tallystick.format.record import CommittedInterval
 from tallystick.format.root import Root
 from tallystick.operations.status import read_log
 
-# Only the authors of kafka-python, PyIceberg and Airflow's clients can act on their warnings.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,12 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import pytest
-
 from support.user_action_driver import DEADLINE_S, Driver, parent_of
 from support.user_action_project import Row, day
-from support.user_action_scenarios import scenario
+from support.user_action_scenarios import EVERY_TEST, scenario
 from tallystick.format.page import Entry
 
-# Only the authors of kafka-python, PyIceberg and Airflow's clients can act on their warnings.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,10 @@ import pytest
 
 from support.user_action_driver import DEADLINE_S, Driver
 from support.user_action_project import Row, day
-from support.user_action_scenarios import scenario
+from support.user_action_scenarios import EVERY_TEST, scenario
 from tallystick.format.page import Entry
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.timeout(1800),
-]
+pytestmark = EVERY_TEST
 FIRST = f"scheduled__{day(2).isoformat()}"
 
 
