@@ -140,7 +140,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tallystick.spark import run
+if "WITHOUT_JVM" in os.environ:
+    from support.no_spark import run
+else:
+    from tallystick.spark import run
 
 FACTOR = 1
 BARRIER = Path(__file__).parents[1] / "barriers" / Path(__file__).stem
@@ -194,20 +197,17 @@ NAMES = (
     "at_once",
 )
 
-# Their scenarios neither kill a driver nor look at one: the wrapper of spark-submit runs their jobs without a JVM.
-WITHOUT_JVM = ("before", "during", "buttons", "pages", "shared")
-JOB_FILE_WITHOUT_JVM = JOB_FILE.replace(
-    "tallystick.spark import run", "support.no_spark import run"
-)
-# It drops spark-submit's own options: what is before the job.
+# Their scenarios neither kill a driver nor look at one: the wrapper of spark-submit runs their jobs without a JVM, and
+# drops spark-submit's own options, which are before the job.
+WITHOUT_JVM = ("before", "during", "buttons", "pages", "shared", "declared")
 SPARK_SUBMIT = """\
 #!/bin/sh
 echo "$@" >> {project}/calls
-case "$*" in
-{cases})
+name=$(echo "$*" | sed --quiet 's|.*/spark_jobs/\\([a-z_]*\\)[.]py.*|\\1|p')
+if [ -e {project}/barriers/$name/without_jvm ]; then
     until expr "$1" : '.*/spark_jobs/[a-z_]*\\.py$' > /dev/null; do shift; done
-    PYTHONPATH={repo}/plugins:{repo}/tests exec {python} "$@" ;;
-esac
+    WITHOUT_JVM=1 PYTHONPATH={repo}/plugins:{repo}/tests exec {python} "$@"
+fi
 PYTHONPATH={repo}/plugins exec {real} "$@"
 """
 
@@ -233,20 +233,25 @@ def write_project(project: Path) -> None:
     (project / "dags" / "january.py").write_text(DAG_FILE + DAGS)
     (project / "dags" / "declared.py").write_text(DAG_FILE + DECLARED)
     for name in NAMES:
-        text = JOB_FILE_WITHOUT_JVM if name in WITHOUT_JVM else JOB_FILE
-        (project / "spark_jobs" / f"{name}.py").write_text(text)
+        (project / "spark_jobs" / f"{name}.py").write_text(JOB_FILE)
+    for name in WITHOUT_JVM:
+        run_without_jvm(project, name)
     submit = project / "spark-submit"
     # The drivers run this tree's code, not an installed one.
     submit.write_text(
         SPARK_SUBMIT.format(
             project=project,
             repo=REPO,
-            cases="|".join(f"*/spark_jobs/{name}.py*" for name in WITHOUT_JVM),
             python=sys.executable,
             real=Path(sys.executable).with_name("spark-submit"),
         )
     )
     submit.chmod(0o755)
+
+
+def run_without_jvm(project: Path, name: str) -> None:
+    """Run all later jobs of a pipeline without a JVM. Safe to repeat: the file exists."""
+    (project / "barriers" / name / "without_jvm").touch()
 
 
 def value(number: int, index: int) -> bytes:

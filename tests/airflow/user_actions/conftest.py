@@ -48,12 +48,13 @@ DAGS = (
 SCENARIOS = pytest.StashKey[Scenarios]()
 RUNNING = pytest.StashKey[ExitStack]()
 HERE = Path(__file__).parent
-# A dozen scenarios share two cores: Airflow's scheduler and its heartbeats run less often than on the local stack, and
-# each task is forked from a process that has imported what tasks import.
+# A dozen scenarios share two cores: Airflow's scheduler and its heartbeats run less often than on the local stack, each
+# task is forked from a process that has imported what tasks import, and only changed DAG files are parsed again.
 CHEAPER = {
     "AIRFLOW__CORE__EXECUTOR": "support.preloaded_executor.PreloadedExecutor",
     "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "1",
     "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "5",
+    "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",
 }
 
 

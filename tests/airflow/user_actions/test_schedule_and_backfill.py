@@ -25,6 +25,7 @@ from support.user_action_project import (
     TOPICS,
     Row,
     day,
+    run_without_jvm,
     value,
 )
 from support.user_action_scenarios import EVERY_TEST, Scenarios, scenario
@@ -137,7 +138,11 @@ def test_link_of_a_task_opens_its_commit_record(scheduled: Facts) -> None:
 
 @scenario("january")
 def backfilled(driver: Driver, scheduled: Facts) -> Facts:
-    """Backfill 1 to 3 January, before the DAG's start_date, backwards, two at a time."""
+    """Backfill 1 to 3 January, before the DAG's start_date, backwards, two at a time.
+
+    From here on no test looks at Spark itself: ten drivers less start a JVM.
+    """
+    run_without_jvm(driver.stack.project, driver.pipeline)
     driver.backfill(1, 3, backwards=True, max_active_runs=2)
     for number in (1, 2, 3):
         driver.wait(run_of(number, "backfill"))

@@ -15,6 +15,7 @@ PICTURES = {
     "backfill": ("cost",),
     "formats": ("cost", "per-million"),
     "growth": ("records", "others"),
+    "others": ("cost", "per-million"),
     "start": ("processes", "loading"),
     "whole-job": ("cost", "per-million"),
 }

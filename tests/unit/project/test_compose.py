@@ -83,7 +83,7 @@ MUTANTS: tuple[tuple[Check, str, str, str], ...] = (
     (compose_code.variables, "compose", "TALLYSTICK_LAKE", "TALLYSTICK_ROOT"),
     (compose_code.variables, "compose", "AWS_ENDPOINT_URL_S3", "AWS_S3_ENDPOINT"),
     (compose_code.variables, "compose", "SPARK_WORKER_DIR", "SPARK_WORKER_FOLDER"),
-    (compose_code.settings, "compose", 'HEARTBEAT_TIMEOUT: "20"', 'HEARTBEAT_TIMEOUT: "300"'),
+    (compose_code.settings, "compose", 'HEARTBEAT_TIMEOUT: "180"', 'HEARTBEAT_TIMEOUT: "300"'),
     (compose_code.settings, "compose", 'KAFKA_LOG_RETENTION_MS: "-1"', 'KAFKA_LOG_RETENTION_MS: "1"'),
     (compose_code.settings, "compose", '      KAFKA_NUM_IO_THREADS: "4"\n', ""),
     (compose_code.health, "compose", "localhost:8974", "localhost:8973"),
