@@ -203,7 +203,7 @@ WITHOUT_JVM = ("before", "during", "buttons", "pages", "shared", "declared")
 SPARK_SUBMIT = """\
 #!/bin/sh
 echo "$@" >> {project}/calls
-name=$(echo "$*" | sed --quiet 's|.*/spark_jobs/\\([a-z_]*\\)[.]py.*|\\1|p')
+name=$(echo "$*" | sed -n 's|.*/spark_jobs/\\([a-z_]*\\)[.]py.*|\\1|p')
 if [ -e {project}/barriers/$name/without_jvm ]; then
     until expr "$1" : '.*/spark_jobs/[a-z_]*\\.py$' > /dev/null; do shift; done
     WITHOUT_JVM=1 PYTHONPATH={repo}/plugins:{repo}/tests exec {python} "$@"
